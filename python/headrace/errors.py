@@ -1,0 +1,40 @@
+"""The errors that headrace raises. Each message says what happened, where, why, and what to do."""
+
+from __future__ import annotations
+
+__all__ = ["HeadraceError", "MalformedLine", "SourceError", "SpillError", "UnknownDialect"]
+
+
+class HeadraceError(Exception):
+    """Base of every error that headrace raises on purpose."""
+
+
+class MalformedLine(HeadraceError):
+    """A line that is not one JSON text, met with ``strict=True``.
+
+    Attributes:
+        line: line number, 1-based.
+        offset: byte offset of the line's first byte in the stream (after decompression).
+        reason: what is wrong with the line, in words.
+    """
+
+    def __init__(self, line: int, offset: int, reason: str) -> None:
+        super().__init__(
+            f"line {line} (byte offset {offset}) is not valid JSON: {reason}; "
+            "read with strict=False to count such lines in the report and go on"
+        )
+        self.line = line
+        self.offset = offset
+        self.reason = reason
+
+
+class UnknownDialect(HeadraceError, ValueError):
+    """``dialect=`` names no dialect that headrace knows."""
+
+
+class SourceError(HeadraceError, OSError):
+    """The source can't be read: missing, a directory, no permission, text mode, corrupt compression, UTF-16, ..."""
+
+
+class SpillError(HeadraceError, OSError):
+    """The intake could not keep what a live source printed (disk full, spill limit)."""
