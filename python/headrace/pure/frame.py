@@ -1,0 +1,123 @@
+"""bytes -> lines.
+
+A line ends at LF and nowhere else: U+2028, U+0085, VT, FF and a lone CR are ordinary bytes. One CR right before
+the LF is left out. A UTF-8 byte order mark at the start of the stream is skipped; a UTF-16 one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..errors import SourceError
+
+__all__ = ["DEFAULT_MAX_LINE_BYTES", "KEPT_BYTES", "Framer", "Line"]
+
+DEFAULT_MAX_LINE_BYTES = 256 * 2**20
+KEPT_BYTES = 200
+"""How much of a line that is too long, or malformed, is kept to show."""
+
+_BOM = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+class Line(NamedTuple):
+    """One line of the stream."""
+
+    number: int  # 1-based
+    offset: int  # of its first byte in the stream (a BOM before it is not part of it)
+    size: int  # in bytes, its LF and CR included: the sizes of all lines and the BOM add up to the stream
+    body: bytes  # without the LF and one CR before it; of a line that is too long, the first 200 bytes
+    ended: bool  # False for a last line without LF
+    too_long: bool  # longer than max_line_bytes: dropped
+
+
+class Framer:
+    """A push state machine: chunks in, lines out, at a cost that is linear in bytes whatever the chunk sizes.
+
+    `feed` and `close` are generators: a chunk is taken when its lines are asked for, so use up each
+    before the next call.
+    """
+
+    def __init__(self, max_line_bytes: int = DEFAULT_MAX_LINE_BYTES) -> None:
+        self.max_line_bytes = max_line_bytes
+        self.bom_bytes = 0
+        """3 when the stream began with a byte order mark (known once a line or the end was seen)."""
+        self._number = 0
+        self._offset = 0  # of the line being collected
+        self._carry = bytearray()  # its bytes so far; no more than KEPT_BYTES once it is too long
+        self._size = 0  # its size so far
+        self._at_start = True  # the first bytes may still turn out to be a byte order mark
+
+    def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[Line]:
+        """The lines that end in this chunk."""
+        data = chunk if isinstance(chunk, bytes) else bytes(chunk)
+        if self._at_start:
+            # Hold back what may be the beginning of a byte order mark.
+            data = bytes(self._carry) + data
+            self._carry.clear()
+            if (len(data) < len(_BOM) and _BOM.startswith(data)) or data in (b"\xff", b"\xfe"):
+                self._carry += data
+                return
+            data = self._skip_bom(data)
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:
+            if self._size:
+                self._collect(data, start, end)
+                body, size = bytes(self._carry), self._size
+                self._carry.clear()
+                self._size = 0
+            else:
+                size = end - start
+                body = data[start:end] if size <= self.max_line_bytes else data[start : start + KEPT_BYTES]
+            yield self._line(body, size, ended=True)
+            start = end + 1
+        if start < len(data):
+            self._collect(data, start, len(data))
+
+    def close(self) -> Iterator[Line]:
+        """The last line, when the stream does not end with LF."""
+        if self._at_start:
+            held = bytes(self._carry)
+            self._carry.clear()
+            data = self._skip_bom(held)
+            self._collect(data, 0, len(data))
+        if self._size:
+            body, size = bytes(self._carry), self._size
+            self._carry.clear()
+            self._size = 0
+            yield self._line(body, size, ended=False)
+
+    def _skip_bom(self, data: bytes) -> bytes:
+        self._at_start = False
+        if data.startswith(_UTF16):
+            raise SourceError(
+                "the stream starts with a UTF-16 (or UTF-32) byte order mark, and headrace reads UTF-8: re-encode it, "
+                "for example with `iconv -f UTF-16 -t UTF-8 IN > OUT`, or in PowerShell with "
+                "`Get-Content IN | Set-Content -Encoding utf8 OUT` (there, `>` is what writes UTF-16)"
+            )
+        if data.startswith(_BOM):
+            self._offset = self.bom_bytes = len(_BOM)
+            return data[len(_BOM) :]
+        return data
+
+    def _collect(self, data: bytes, start: int, end: int) -> None:
+        """Adds to the line that is split over chunks, in bounded memory."""
+        self._size += end - start
+        if self._size <= self.max_line_bytes:
+            self._carry += memoryview(data)[start:end]
+            return
+        del self._carry[KEPT_BYTES:]
+        room = KEPT_BYTES - len(self._carry)
+        self._carry += data[start : min(end, start + room)]
+
+    def _line(self, body: bytes, size: int, *, ended: bool) -> Line:
+        too_long = size > self.max_line_bytes
+        if ended:
+            size += 1
+            if not too_long and body.endswith(b"\r"):
+                body = body[:-1]
+        self._number += 1
+        offset = self._offset
+        self._offset += size
+        return Line(self._number, offset, size, body, ended, too_long)

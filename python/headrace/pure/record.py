@@ -1,0 +1,300 @@
+"""lines -> records: decodes each line, keeps the account, and gets back what a damaged line still holds.
+
+The salvage rule. Leave out NUL runs, blanks, control characters and terminal escapes at both ends of a malformed line.
+What is left must begin with ``{``, and its tail must be one or more whole objects up to its end, each with the shape of
+a top-level record; NaN, Infinity, raw control characters and invalid UTF-8 (as U+FFFD) are let through in them.
+
+Where can such a tail begin? At the first byte; or, when another writer cut in, near the byte at which the grammar
+breaks: an object that the grammar places inside another one is never taken for a record, so a record that is only cut
+off gives nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..errors import MalformedLine
+from . import json
+from .frame import DEFAULT_MAX_LINE_BYTES, Framer, Line
+from .report import Report
+
+__all__ = ["Intake", "Record", "looks_like_record", "native_type", "salvage"]
+
+_BLANKS = b" \t\r"
+NOT_AN_OBJECT = "not an object"
+"""The rule by which valid JSON that is no record is ignored."""
+
+
+class Record:
+    """One JSON object of the stream."""
+
+    __slots__ = ("_value", "line", "lossy", "offset", "raw", "salvaged", "share")
+
+    def __init__(
+        self,
+        raw: bytes,
+        value: dict[str, Any] | None = None,
+        *,
+        line: int = 1,
+        offset: int = 0,
+        share: int = 0,
+        lossy: bool = False,
+        salvaged: bool = False,
+    ) -> None:
+        self.raw = raw
+        """The bytes of its JSON text."""
+        self._value = value
+        self.line = line
+        """Number of its line, 1-based."""
+        self.offset = offset
+        """Byte offset of `raw` in the stream."""
+        self.share = share
+        """The bytes of the input that it stands for: its line with LF, its part of an array's line, 0 if salvaged."""
+        self.lossy = lossy
+        """Something in its text became U+FFFD."""
+        self.salvaged = salvaged
+        """It comes from a malformed line."""
+
+    @property
+    def value(self) -> dict[str, Any]:
+        if self._value is None:
+            self._value = json.loads_lax(self.raw) if self.salvaged else json.loads(self.raw)
+        return self._value
+
+    @property
+    def type(self) -> str | None:
+        return native_type(self.value)
+
+    @property
+    def may_hold_surrogates(self) -> bool:
+        """Whether it may hold half a surrogate pair (False is certain)."""
+        return b"\\ud" in self.raw or b"\\uD" in self.raw
+
+
+def native_type(value: dict[str, Any]) -> str | None:
+    """What a harness calls this kind of record: `type`, else `method`, else `msg.type`, else `role`."""
+    kind = value.get("type")
+    if isinstance(kind, str):
+        return kind
+    kind = value.get("method")
+    if isinstance(kind, str):
+        return kind
+    msg = value.get("msg")
+    if isinstance(msg, dict) and isinstance(msg.get("type"), str):
+        return msg["type"]  # type: ignore[no-any-return]
+    kind = value.get("role")
+    return kind if isinstance(kind, str) else None
+
+
+class Intake:
+    """Bytes in, records out, with the account in `report`.
+
+    For each record the consumer calls one of `report.event`, `report.ignore` and `report.unknown_type` before it asks
+    for the next. `feed` and `close` are generators: use up each before the next call.
+    """
+
+    def __init__(
+        self,
+        *,
+        strict: bool = False,
+        max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
+        on_malformed: Callable[[dict[str, Any]], object] | None = None,
+        is_record: Callable[[dict[str, Any]], bool] | None = None,
+    ) -> None:
+        self.report = Report()
+        self.is_record = is_record or looks_like_record
+        """Whether an object found on a damaged line has the shape of a top-level record; may be set at any time."""
+        self._framer = Framer(max_line_bytes)
+        self._strict = strict
+        self._on_malformed = on_malformed
+        self._failed: MalformedLine | None = None
+
+    def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[Record]:
+        if self._failed is not None:
+            raise self._failed
+        for line in self._framer.feed(chunk):
+            yield from self._read(line)
+        self._take_bom()
+
+    def close(self) -> Iterator[Record]:
+        if self._failed is not None:
+            raise self._failed
+        for line in self._framer.close():
+            yield from self._read(line)
+        self._take_bom()
+
+    def _take_bom(self) -> None:
+        self.report.blank_bytes += self._framer.bom_bytes
+        self._framer.bom_bytes = 0
+
+    def _read(self, line: Line) -> Iterator[Record]:
+        report, body = self.report, line.body
+        report.lines += 1
+        if line.too_long:
+            self._malformed(line, "line too long")
+            return
+        try:
+            value = json.loads(body)
+        except json.JsonError as error:
+            if not body.strip(_BLANKS):
+                report.blank += 1
+                report.blank_bytes += line.size
+                return
+            self._malformed(line, error.reason)
+            for start, end, found in salvage(body, self.is_record):
+                raw = body[start:end]
+                lossy = not _is_utf8(raw)
+                report.salvaged += 1
+                report.lossy += lossy
+                yield Record(raw, found, line=line.number, offset=line.offset + start, lossy=lossy, salvaged=True)
+            return
+        report.records += 1
+        if isinstance(value, dict):
+            yield Record(body, value, line=line.number, offset=line.offset, share=line.size)
+        elif isinstance(value, list) and value:
+            yield from self._elements(line, value)
+        else:
+            report.ignore_bytes(line.size, NOT_AN_OBJECT)
+
+    def _elements(self, line: Line, values: list[Any]) -> Iterator[Record]:
+        """An array of records stands for its elements; they share out the bytes of the line among them."""
+        taken = 0
+        last = len(values) - 1
+        for index, (start, end) in enumerate(json.elements(line.body)):
+            upto = line.size if index == last else end
+            share, taken = upto - taken, upto
+            value = values[index]
+            if isinstance(value, dict):
+                raw = line.body[start:end]
+                yield Record(raw, value, line=line.number, offset=line.offset + start, share=share)
+            else:
+                self.report.ignore_bytes(share, NOT_AN_OBJECT)
+
+    def _malformed(self, line: Line, reason: str) -> None:
+        if not line.ended:
+            self.report.truncated = True
+        self.report.malformed_line(line.number, line.offset, line.size, reason, line.body, self._on_malformed)
+        if self._strict:
+            self._failed = MalformedLine(line.number, line.offset, reason)
+            raise self._failed
+
+
+# -- salvage -----------------------------------------------------------------------------------------------------------
+
+# What terminals and zero-filled disk blocks leave around a record: blanks and control characters, a byte order mark,
+# and escape sequences (CSI; OSC and the other strings; the short ones). "{" is never taken for the end of a sequence.
+_noise = re.compile(
+    rb"[\x00-\x1a\x1c-\x20\x7f]+"
+    rb"|\xef\xbb\xbf"
+    rb"|\x1b\[[0-?]*[ -/]*[@-z|}~]"
+    rb"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"
+    rb"|\x1b[ -/]*[0-z|}~]"
+    rb"|\x1b"
+).match
+_OPEN_OBJECT, _QUOTE = b'{"'
+_MAX_ATTEMPTS = 1000  # per line; nothing real comes near
+
+_Found = tuple[int, int, dict[str, Any]]
+
+
+def salvage(body: bytes, is_record: Callable[[dict[str, Any]], bool]) -> list[_Found]:
+    """The records that a malformed line still holds: (start, end, value) of each.
+
+    An attempt begins at or close before the byte at which the one before it failed, so that the cost stays linear.
+    """
+    start = _after_noise(body, 0)
+    if body[start : start + 1] != b"{":
+        return []
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            found, broken = _objects(body, start)
+        except json.JsonError as error:
+            if error.reason != "not JSON":
+                return []  # every object behind `start` lies inside one that is cut off (or too deep)
+            broken = error.offset
+        else:
+            if broken == len(body):
+                good = len(found)
+                while good and is_record(found[good - 1][2]):
+                    good -= 1
+                return found[good:]
+        start = _restart(body, start, broken)
+        if start < 0:
+            break
+    return []
+
+
+def _objects(body: bytes, at: int) -> tuple[list[_Found], int]:
+    """The whole objects that follow each other from `at`, and the end of the body if nothing but noise comes then,
+    else the offset of what comes."""
+    found: list[_Found] = []
+    while at < len(body) and body[at] == _OPEN_OBJECT:
+        value, end = json.scan(body, at, lax=True)
+        found.append((at, end, value))
+        at = json.after_blanks(body, end)
+    return found, len(body) if _after_noise(body, at) == len(body) else at
+
+
+def _restart(body: bytes, start: int, broken: int) -> int:
+    """Where another record may begin that cut into the one at `start`, which breaks at `broken`; -1 for nowhere."""
+    # Torn inside a string, the record takes the `{"` of the other one for the end of this string.
+    at = _before_blanks(body, broken)
+    if body[at - 1] == _QUOTE:
+        at = _before_blanks(body, at - 1) - 1
+        if body[at] == _OPEN_OBJECT and at > start:
+            return at
+    return body.find(b"{", broken)
+
+
+def _before_blanks(body: bytes, at: int) -> int:
+    while body[at - 1] in b" \t\n\r":  # the record's own "{" stops it
+        at -= 1
+    return at
+
+
+def _after_noise(body: bytes, at: int) -> int:
+    while match := _noise(body, at):
+        at = match.end()
+    return at
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+_BLOCKS = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "thinking": "thinking",
+    "tool_use": "input",
+    "tool_result": "tool_use_id",
+    "image": "source",
+    "document": "source",
+    "function": "function",
+    "message": "role",
+}
+_RECORD_KEYS = ("timestamp", "session_id", "sessionId", "sessionID", "uuid")
+
+
+def looks_like_record(value: dict[str, Any]) -> bool:
+    """Whether an object has the shape of a top-level record of some dialect.
+
+    Used for what is found on a damaged line when the dialect is not known. A content block or a chat message that
+    dialects keep inside their records does not pass, unless it carries what only records have.
+    """
+    kind = value.get("type")
+    if isinstance(kind, str):
+        return _BLOCKS.get(kind) not in value or any(key in value for key in _RECORD_KEYS)
+    if "jsonrpc" in value or isinstance(value.get("method"), str):
+        return True
+    msg = value.get("msg")
+    if isinstance(msg, dict):
+        return isinstance(msg.get("type"), str)
+    return isinstance(value.get("role"), str) and "content" in value
