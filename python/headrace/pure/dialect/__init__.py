@@ -59,7 +59,15 @@ class Mapper(Protocol):
 from . import evosci, minicode, pi, pi_session  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
 
 #: every dialect; the order is that of preference when a stream fits two equally well
-DIALECTS: dict[str, ModuleType] = {module.NAME: module for module in (pi, pi_session, evosci, minicode)}
+DIALECTS: dict[str, ModuleType] = {
+    module.NAME: module
+    for module in (
+        pi,
+        pi_session,
+        evosci,
+        minicode,
+    )
+}
 
 
 def is_record(value: Any, dialect: str | None = None) -> bool:
