@@ -44,7 +44,11 @@ fn headrace(lines: &[&[u8]]) -> Pass {
     let mut tape = Tape::new();
     for line in lines {
         pass.add(match tape.parse(line) {
-            Ok(doc) => Ok(doc.root().get("type").and_then(|v| v.text()).map_or(0, |text| text.len())),
+            Ok(doc) => Ok(doc
+                .root()
+                .get("type")
+                .and_then(|v| v.text())
+                .map_or(0, |text| text.len())),
             Err(_) => Err(()),
         });
     }
@@ -55,7 +59,10 @@ fn sonic_value(lines: &[&[u8]]) -> Pass {
     let mut pass = Pass::default();
     for line in lines {
         pass.add(match sonic_rs::from_slice::<sonic_rs::Value>(line) {
-            Ok(value) => Ok(value.get("type").and_then(|v| v.as_str()).map_or(0, str::len)),
+            Ok(value) => Ok(value
+                .get("type")
+                .and_then(|v| v.as_str())
+                .map_or(0, str::len)),
             Err(_) => Err(()),
         });
     }
@@ -67,7 +74,10 @@ fn sonic_lazy(lines: &[&[u8]]) -> Pass {
     let mut pass = Pass::default();
     for line in lines {
         pass.add(match sonic_rs::from_slice::<sonic_rs::LazyValue>(line) {
-            Ok(value) => Ok(value.get("type").and_then(|v| v.as_str().map(str::len)).unwrap_or(0)),
+            Ok(value) => Ok(value
+                .get("type")
+                .and_then(|v| v.as_str().map(str::len))
+                .unwrap_or(0)),
             Err(_) => Err(()),
         });
     }
@@ -82,10 +92,16 @@ fn simd_tape(lines: &[&[u8]]) -> Pass {
     for line in lines {
         copy.clear();
         copy.extend_from_slice(line);
-        pass.add(match simd_json::to_tape_with_buffers(&mut copy, &mut buffers) {
-            Ok(tape) => Ok(tape.as_value().get("type").and_then(|v| v.as_str().map(str::len)).unwrap_or(0)),
-            Err(_) => Err(()),
-        });
+        pass.add(
+            match simd_json::to_tape_with_buffers(&mut copy, &mut buffers) {
+                Ok(tape) => Ok(tape
+                    .as_value()
+                    .get("type")
+                    .and_then(|v| v.as_str().map(str::len))
+                    .unwrap_or(0)),
+                Err(_) => Err(()),
+            },
+        );
     }
     pass
 }
@@ -97,16 +113,24 @@ fn simd_value(lines: &[&[u8]]) -> Pass {
     for line in lines {
         copy.clear();
         copy.extend_from_slice(line);
-        pass.add(match simd_json::to_borrowed_value_with_buffers(&mut copy, &mut buffers) {
-            Ok(value) => Ok(value.get("type").and_then(|v| v.as_str()).map_or(0, str::len)),
-            Err(_) => Err(()),
-        });
+        pass.add(
+            match simd_json::to_borrowed_value_with_buffers(&mut copy, &mut buffers) {
+                Ok(value) => Ok(value
+                    .get("type")
+                    .and_then(|v| v.as_str())
+                    .map_or(0, str::len)),
+                Err(_) => Err(()),
+            },
+        );
     }
     pass
 }
 
 fn main() {
-    let files: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let files: Vec<_> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with("--"))
+        .collect();
     for file in files {
         let bytes = std::fs::read(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
         let lines: Vec<&[u8]> = bytes
@@ -114,8 +138,15 @@ fn main() {
             .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
             .filter(|line| !line.trim_ascii().is_empty())
             .collect();
-        let name = std::path::Path::new(&file).file_name().unwrap_or_default().to_string_lossy();
-        println!("\n{name}: {} lines, {:.1} MB, {ROUNDS} rounds", lines.len(), bytes.len() as f64 / 1e6);
+        let name = std::path::Path::new(&file)
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy();
+        println!(
+            "\n{name}: {} lines, {:.1} MB, {ROUNDS} rounds",
+            lines.len(),
+            bytes.len() as f64 / 1e6
+        );
         compare(&lines, bytes.len());
     }
 }
@@ -134,10 +165,16 @@ fn compare(lines: &[&[u8]], bytes: usize) {
         times.sort();
         times[ROUNDS / 2].as_secs_f64()
     });
-    println!("{:<24} {:>7} {:>8} {:>9} {:>12}", "", "MB/s", "ratio", "refused", "type bytes");
+    println!(
+        "{:<24} {:>7} {:>8} {:>9} {:>12}",
+        "", "MB/s", "ratio", "refused", "type bytes"
+    );
     for (((name, _), median), pass) in READERS.iter().zip(medians).zip(&passes) {
         let speed = bytes as f64 / median / 1e6;
         let ratio = median / medians[0];
-        println!("{name:<24} {speed:>7.0} {ratio:>8.2} {:>9} {:>12}", pass.refused, pass.type_bytes);
+        println!(
+            "{name:<24} {speed:>7.0} {ratio:>8.2} {:>9} {:>12}",
+            pass.refused, pass.type_bytes
+        );
     }
 }

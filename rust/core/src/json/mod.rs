@@ -57,7 +57,7 @@ fn whole<'a, const LAX: bool>(tape: &'a mut Tape, text: &'a [u8]) -> Result<Doc<
     }
     Ok(Doc {
         text,
-        nodes: &tape.nodes,
+        nodes: &tape.nodes[..parsed.nodes],
         lone: parsed.lone,
     })
 }
@@ -72,7 +72,7 @@ fn prefix<'a, const LAX: bool>(
             Ok((
                 Doc {
                     text,
-                    nodes: &tape.nodes,
+                    nodes: &tape.nodes[..parsed.nodes],
                     lone: parsed.lone,
                 },
                 parsed.end,

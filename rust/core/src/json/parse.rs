@@ -1,7 +1,10 @@
 //! One pass over the text, left to right, no recursion: the first error it meets is the one it reports.
+//!
+//! The helpers are functions of an offset that return the offset after what they read, and not methods of a parser:
+//! so everything the loop works with stays in registers.
 
 use super::error::{JsonError, Reason};
-use super::scan::plain_end;
+use super::scan::{digits_end, plain_end};
 use super::tape::{ESCAPES, INTEGER, LONE, Node};
 
 /// Containers may be nested this deep.
@@ -14,11 +17,14 @@ const OUTERMOST: u32 = u32::MAX;
 pub(super) struct Parsed {
     /// Offset after the last byte of the value.
     pub end: usize,
+    /// Nodes that the value took.
+    pub nodes: usize,
     /// Some string has an unpaired half of a surrogate pair.
     pub lone: bool,
 }
 
-/// Reads the value at the start of `text` (after blanks) into `nodes`. The bytes of strings are not checked for UTF-8.
+/// Reads the value at the start of `text` (after blanks) into `nodes`, whose length is its room: it grows when that is
+/// used up, and is never cleared. The bytes of strings are not checked for UTF-8.
 pub(super) fn value<const LAX: bool>(
     text: &[u8],
     nodes: &mut Vec<Node>,
@@ -26,14 +32,149 @@ pub(super) fn value<const LAX: bool>(
     if text.len() >= u32::MAX as usize {
         return Err(JsonError::new(u32::MAX as usize, Reason::TooLong));
     }
-    nodes.clear();
-    Parser::<LAX> {
-        text,
-        nodes,
-        at: 0,
-        lone: false,
+    let mut at = 0;
+    let mut used = 0;
+    let mut flags = 0;
+    // The innermost open container, how many stand around the next value, and how many values it has so far.
+    let mut open = OUTERMOST;
+    let mut depth = 0;
+    let mut count = 0;
+    let mut in_object = false;
+
+    macro_rules! push {
+        ($start:expr, $end:expr, $info:expr) => {{
+            if used >= nodes.len() {
+                grow(nodes);
+            }
+            let next = used as u32 + 1;
+            nodes[used] = Node {
+                start: $start as u32,
+                end: $end as u32,
+                next,
+                info: $info,
+            };
+            used += 1;
+        }};
     }
-    .run()
+    macro_rules! string {
+        () => {{
+            let start = at;
+            let info;
+            (at, info) = string::<LAX>(text, start)?;
+            flags |= info;
+            push!(start, at, info);
+        }};
+    }
+    macro_rules! key {
+        () => {{
+            at = skip_blanks(text, at);
+            if text.get(at) != Some(&b'"') {
+                return Err(unexpected(text, at));
+            }
+            string!();
+            at = skip_blanks(text, at);
+            if text.get(at) != Some(&b':') {
+                return Err(unexpected(text, at));
+            }
+            at += 1;
+        }};
+    }
+
+    loop {
+        // A value.
+        at = skip_blanks(text, at);
+        let Some(&first) = text.get(at) else {
+            return Err(unexpected(text, at));
+        };
+        match first {
+            b'"' => string!(),
+            b'-' | b'0'..=b'9' => {
+                let start = at;
+                let info;
+                (at, info) = number::<LAX>(text, start)?;
+                push!(start, at, info);
+            }
+            b'{' | b'[' => {
+                if depth == MAX_DEPTH {
+                    return Err(JsonError::new(at, Reason::TooDeep));
+                }
+                depth += 1;
+                if open != OUTERMOST {
+                    nodes[open as usize].info = count;
+                }
+                push!(at, open, 0);
+                open = used as u32 - 1;
+                in_object = first == b'{';
+                at = skip_blanks(text, at + 1);
+                if text.get(at) != Some(&closing(in_object)) {
+                    count = 1;
+                    if in_object {
+                        key!();
+                    }
+                    continue;
+                }
+                count = 0;
+            }
+            _ => {
+                let start = at;
+                at = match first {
+                    b't' => word(text, at, "true")?,
+                    b'f' => word(text, at, "false")?,
+                    b'n' => word(text, at, "null")?,
+                    b'N' if LAX => word(text, at, "NaN")?,
+                    b'I' if LAX => word(text, at, "Infinity")?,
+                    _ => return Err(unexpected(text, at)),
+                };
+                push!(start, at, 0);
+            }
+        }
+        // What follows a value, or the closing bracket of an empty container.
+        loop {
+            if open == OUTERMOST {
+                return Ok(Parsed {
+                    end: at,
+                    nodes: used,
+                    lone: flags & LONE != 0,
+                });
+            }
+            at = skip_blanks(text, at);
+            let byte = text.get(at).copied();
+            if byte == Some(b',') {
+                at += 1;
+                count += 1;
+                if in_object {
+                    key!();
+                }
+                break;
+            }
+            if byte != Some(closing(in_object)) {
+                return Err(unexpected(text, at));
+            }
+            at += 1;
+            depth -= 1;
+            let node = &mut nodes[open as usize];
+            open = std::mem::replace(&mut node.end, at as u32);
+            node.next = used as u32;
+            node.info = count;
+            if open != OUTERMOST {
+                let around = &nodes[open as usize];
+                count = around.info;
+                in_object = text[around.start as usize] == b'{';
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn closing(object: bool) -> u8 {
+    if object { b'}' } else { b']' }
+}
+
+#[cold]
+#[inline(never)]
+fn grow(nodes: &mut Vec<Node>) {
+    let room = (nodes.len() * 2).max(256);
+    nodes.resize(room, Node::default());
 }
 
 /// Offset of the first byte at or after `at` that is no JSON blank.
@@ -45,298 +186,143 @@ pub(super) fn skip_blanks(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-struct Parser<'t, const LAX: bool> {
-    text: &'t [u8],
-    nodes: &'t mut Vec<Node>,
-    at: usize,
-    lone: bool,
+/// The byte here cannot stand here, or there is none.
+#[cold]
+fn unexpected(text: &[u8], at: usize) -> JsonError {
+    broken(text, at, Reason::UnexpectedCharacter)
 }
 
-impl<const LAX: bool> Parser<'_, LAX> {
-    fn run(mut self) -> Result<Parsed, JsonError> {
-        // The innermost open container, how many stand around the next value, and how many values it has.
-        let mut open = OUTERMOST;
-        let mut depth = 0;
-        let mut count = 0;
-        let mut in_object = false;
-        loop {
-            // A value.
-            self.at = skip_blanks(self.text, self.at);
-            match self.peek() {
-                Some(b'"') => self.string()?,
-                Some(bracket @ (b'{' | b'[')) => {
-                    if depth == MAX_DEPTH {
-                        return Err(self.error(Reason::TooDeep));
-                    }
-                    depth += 1;
-                    if open != OUTERMOST {
-                        self.nodes[open as usize].info = count;
-                    }
-                    let start = self.at as u32;
-                    self.nodes.push(Node {
-                        start,
-                        end: open,
-                        next: 0,
-                        info: 0,
-                    });
-                    open = self.nodes.len() as u32 - 1;
-                    count = 0;
-                    in_object = bracket == b'{';
-                    self.at = skip_blanks(self.text, self.at + 1);
-                    match self.peek() {
-                        Some(b'}') if in_object => {}
-                        Some(b']') if !in_object => {}
-                        _ => {
-                            count = 1;
-                            if in_object {
-                                self.key()?;
-                            }
-                            continue;
-                        }
-                    }
-                }
-                Some(b'-' | b'0'..=b'9') => self.number()?,
-                Some(b't') => self.word("true", 0)?,
-                Some(b'f') => self.word("false", 0)?,
-                Some(b'n') => self.word("null", 0)?,
-                Some(b'N') if LAX => self.word("NaN", 0)?,
-                Some(b'I') if LAX => self.word("Infinity", 0)?,
-                _ => return Err(self.unexpected()),
-            }
-            // What follows a value, or the first bracket of an empty container.
-            loop {
-                if open == OUTERMOST {
-                    return Ok(Parsed {
-                        end: self.at,
-                        lone: self.lone,
-                    });
-                }
-                self.at = skip_blanks(self.text, self.at);
-                match self.peek() {
-                    Some(b',') => {
-                        self.at += 1;
-                        count += 1;
-                        if in_object {
-                            self.at = skip_blanks(self.text, self.at);
-                            self.key()?;
-                        }
-                        break;
-                    }
-                    Some(b'}') if in_object => {}
-                    Some(b']') if !in_object => {}
-                    _ => return Err(self.unexpected()),
-                }
-                self.at += 1;
-                depth -= 1;
-                let next = self.nodes.len() as u32;
-                let node = &mut self.nodes[open as usize];
-                let around = std::mem::replace(&mut node.end, self.at as u32);
-                node.next = next;
-                node.info = count;
-                open = around;
-                if open != OUTERMOST {
-                    let node = &self.nodes[open as usize];
-                    count = node.info;
-                    in_object = self.text[node.start as usize] == b'{';
-                }
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
-    }
-
-    fn error(&self, reason: Reason) -> JsonError {
-        JsonError::new(self.at, reason)
-    }
-
-    /// The byte here cannot stand here, or there is none.
-    #[cold]
-    fn unexpected(&self) -> JsonError {
-        self.broken(Reason::UnexpectedCharacter)
-    }
-
-    /// `reason`, unless the text simply stops here.
-    #[cold]
-    fn broken(&self, reason: Reason) -> JsonError {
-        self.error(if self.at >= self.text.len() {
+/// `reason`, unless the text simply stops here.
+#[cold]
+fn broken(text: &[u8], at: usize, reason: Reason) -> JsonError {
+    JsonError::new(
+        at,
+        if at >= text.len() {
             Reason::UnexpectedEnd
         } else {
             reason
-        })
-    }
+        },
+    )
+}
 
-    #[inline(always)]
-    fn leaf(&mut self, start: usize, info: u32) {
-        let next = self.nodes.len() as u32 + 1;
-        self.nodes.push(Node {
-            start: start as u32,
-            end: self.at as u32,
-            next,
-            info,
-        });
+/// A string, from its first quote: its end and its flags.
+#[inline(always)]
+fn string<const LAX: bool>(text: &[u8], start: usize) -> Result<(usize, u32), JsonError> {
+    let stop = plain_end(text, start + 1);
+    if text.get(stop) == Some(&b'"') {
+        return Ok((stop + 1, 0));
     }
+    string_rest::<LAX>(text, stop)
+}
 
-    /// A key and its colon.
-    #[inline(always)]
-    fn key(&mut self) -> Result<(), JsonError> {
-        if self.peek() != Some(b'"') {
-            return Err(self.unexpected());
-        }
-        self.string()?;
-        self.at = skip_blanks(self.text, self.at);
-        if self.peek() != Some(b':') {
-            return Err(self.unexpected());
-        }
-        self.at += 1;
-        Ok(())
-    }
-
-    /// A string, from its first quote.
-    #[inline(always)]
-    fn string(&mut self) -> Result<(), JsonError> {
-        let start = self.at;
-        let stop = plain_end(self.text, start + 1);
-        if self.text.get(stop) == Some(&b'"') {
-            self.at = stop + 1;
-            self.leaf(start, 0);
-            return Ok(());
-        }
-        self.string_rest(start, stop)
-    }
-
-    /// The rest of a string that has an escape or a control character at `stop`, or no end.
-    #[inline(never)]
-    fn string_rest(&mut self, start: usize, stop: usize) -> Result<(), JsonError> {
-        let mut info = 0;
-        // Where the escape of a high half ended, if the last escape was one: its low half must start right there.
-        let mut high_end = None;
-        self.at = stop;
-        loop {
-            match self.peek() {
-                Some(b'"') => break,
-                Some(b'\\') => {
-                    info |= ESCAPES;
-                    let before = self.at;
-                    let half = self.escape()?;
-                    let pending = high_end.take();
-                    let paired = pending == Some(before) && matches!(half, Some(0xdc00..=0xdfff));
-                    if !paired {
-                        if pending.is_some() {
-                            info |= LONE;
-                        }
-                        match half {
-                            Some(0xd800..=0xdbff) => high_end = Some(self.at),
-                            Some(0xdc00..=0xdfff) => info |= LONE,
-                            _ => {}
-                        }
-                    }
+/// The rest of a string that has an escape or a control character at `at`, or no end.
+#[inline(never)]
+fn string_rest<const LAX: bool>(text: &[u8], mut at: usize) -> Result<(usize, u32), JsonError> {
+    let mut flags = 0;
+    // Where the escape of a high half ended, if the last escape was one: its low half must start right there.
+    let mut high_end = None;
+    loop {
+        match text.get(at) {
+            Some(b'"') => break,
+            Some(b'\\') => {
+                flags |= ESCAPES;
+                let start = at;
+                let unit;
+                (at, unit) = escape(text, start)?;
+                let low = matches!(unit, 0xdc00..=0xdfff);
+                // A pair is whole if both are there; any other mixture leaves some half alone.
+                if low != (high_end == Some(start)) || (high_end.is_some() && !low) {
+                    flags |= LONE;
                 }
-                Some(_) if LAX => self.at += 1,
-                Some(_) => return Err(self.error(Reason::ControlCharacter)),
-                None => return Err(self.error(Reason::UnexpectedEnd)),
+                high_end = matches!(unit, 0xd800..=0xdbff).then_some(at);
             }
-            self.at = plain_end(self.text, self.at);
+            Some(_) if LAX => at += 1,
+            Some(_) => return Err(JsonError::new(at, Reason::ControlCharacter)),
+            None => return Err(JsonError::new(at, Reason::UnexpectedEnd)),
         }
-        if high_end.is_some() {
-            info |= LONE;
-        }
-        self.lone |= info & LONE != 0;
-        self.at += 1;
-        self.leaf(start, info);
-        Ok(())
+        at = plain_end(text, at);
     }
-
-    /// An escape, from its backslash. The UTF-16 unit of a `\u` escape.
-    #[inline(always)]
-    fn escape(&mut self) -> Result<Option<u16>, JsonError> {
-        self.at += 1;
-        match self.peek() {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                self.at += 1;
-                Ok(None)
-            }
-            Some(b'u') => {
-                self.at += 1;
-                let mut unit = 0;
-                for _ in 0..4 {
-                    let digit = match self.peek().and_then(|byte| (byte as char).to_digit(16)) {
-                        Some(digit) => digit as u16,
-                        None => return Err(self.broken(Reason::InvalidEscape)),
-                    };
-                    unit = unit << 4 | digit;
-                    self.at += 1;
-                }
-                Ok(Some(unit))
-            }
-            _ => Err(self.broken(Reason::InvalidEscape)),
-        }
+    if high_end.is_some() {
+        flags |= LONE;
     }
+    Ok((at + 1, flags))
+}
 
-    /// A number, from its sign or first digit.
-    #[inline(always)]
-    fn number(&mut self) -> Result<(), JsonError> {
-        let start = self.at;
-        let mut info = INTEGER;
-        if self.peek() == Some(b'-') {
-            self.at += 1;
-            if LAX && self.peek() == Some(b'I') {
-                return self.word("Infinity", 1);
-            }
-        }
-        match self.peek() {
-            Some(b'0') => {
-                self.at += 1;
-                if let Some(b'0'..=b'9') = self.peek() {
-                    return Err(self.error(Reason::InvalidNumber));
+/// An escape, from its backslash: its end, and the UTF-16 unit if it is a `\u` escape, else 0.
+#[inline(always)]
+fn escape(text: &[u8], start: usize) -> Result<(usize, u16), JsonError> {
+    match text.get(start + 1) {
+        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok((start + 2, 0)),
+        Some(b'u') => {
+            let mut unit = 0;
+            for at in start + 2..start + 6 {
+                match text.get(at).and_then(|&byte| (byte as char).to_digit(16)) {
+                    Some(digit) => unit = unit << 4 | digit as u16,
+                    None => return Err(broken(text, at, Reason::InvalidEscape)),
                 }
             }
-            _ => self.digits()?,
+            Ok((start + 6, unit))
         }
-        if self.peek() == Some(b'.') {
-            info = 0;
-            self.at += 1;
-            self.digits()?;
-        }
-        if let Some(b'e' | b'E') = self.peek() {
-            info = 0;
-            self.at += 1;
-            if let Some(b'+' | b'-') = self.peek() {
-                self.at += 1;
-            }
-            self.digits()?;
-        }
-        self.leaf(start, info);
-        Ok(())
+        _ => Err(broken(text, start + 1, Reason::InvalidEscape)),
     }
+}
 
-    /// One digit or more.
-    #[inline(always)]
-    fn digits(&mut self) -> Result<(), JsonError> {
-        let start = self.at;
-        while let Some(b'0'..=b'9') = self.peek() {
-            self.at += 1;
-        }
-        if self.at == start {
-            return Err(self.broken(Reason::InvalidNumber));
-        }
-        Ok(())
+/// A number, from its sign or first digit: its end and its flags.
+#[inline(always)]
+fn number<const LAX: bool>(text: &[u8], start: usize) -> Result<(usize, u32), JsonError> {
+    let whole = start + (text[start] == b'-') as usize;
+    let at = digits_end(text, whole);
+    // The usual number: digits, and a byte after them that does not go on with it.
+    if at > whole
+        && (text[whole] != b'0' || at == whole + 1)
+        && !matches!(text.get(at), Some(b'.' | b'e' | b'E'))
+    {
+        return Ok((at, INTEGER));
     }
+    number_rest::<LAX>(text, whole, at)
+}
 
-    /// A literal of which `sign` bytes are already behind.
-    #[inline(always)]
-    fn word(&mut self, word: &str, sign: usize) -> Result<(), JsonError> {
-        let start = self.at - sign;
-        if self.text[self.at..].starts_with(word.as_bytes()) {
-            self.at += word.len();
-            self.leaf(start, 0);
-            return Ok(());
+/// A number that is no plain integer: its digits start at `whole` and end at `at`.
+#[inline(never)]
+fn number_rest<const LAX: bool>(
+    text: &[u8],
+    whole: usize,
+    mut at: usize,
+) -> Result<(usize, u32), JsonError> {
+    if at == whole {
+        if LAX && text.get(at) == Some(&b'I') {
+            return Ok((word(text, at, "Infinity")?, 0));
         }
-        while self.peek() == word.as_bytes().get(self.at - start - sign).copied() {
-            self.at += 1;
-        }
-        Err(self.unexpected())
+        return Err(broken(text, at, Reason::InvalidNumber));
     }
+    if text[whole] == b'0' && at > whole + 1 {
+        return Err(JsonError::new(whole + 1, Reason::InvalidNumber));
+    }
+    let digits = |from: usize| match digits_end(text, from) {
+        end if end == from => Err(broken(text, from, Reason::InvalidNumber)),
+        end => Ok(end),
+    };
+    if text.get(at) == Some(&b'.') {
+        at = digits(at + 1)?;
+    }
+    if let Some(b'e' | b'E') = text.get(at) {
+        let signed = matches!(text.get(at + 1), Some(b'+' | b'-'));
+        at = digits(at + 1 + signed as usize)?;
+    }
+    Ok((at, 0))
+}
+
+/// The end of a literal.
+#[inline(always)]
+fn word(text: &[u8], start: usize, word: &str) -> Result<usize, JsonError> {
+    let rest = &text[start..];
+    if rest.starts_with(word.as_bytes()) {
+        return Ok(start + word.len());
+    }
+    let common = rest
+        .iter()
+        .zip(word.as_bytes())
+        .take_while(|(a, b)| a == b)
+        .count();
+    Err(unexpected(text, start + common))
 }

@@ -1,7 +1,7 @@
 //! The tape: one flat list of nodes per text, in the order of the text, with links that skip over containers.
 
 /// One value or key. Its kind is not stored: the first byte of its text tells it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Node {
     /// Offset of the first byte: the quote of a string, the bracket of a container.
     pub start: u32,
@@ -26,6 +26,7 @@ pub(super) const INTEGER: u32 = 1;
 /// then the nodes of its elements. The tape borrows nothing: a [`Doc`](super::Doc) ties it to the text it describes.
 #[derive(Default, Debug)]
 pub struct Tape {
+    /// All nodes ever used: a parse overwrites them from the start and says how many are its own.
     pub(super) nodes: Vec<Node>,
 }
 
