@@ -1,9 +1,7 @@
 //! Views of a parsed text. All of them are copies of a pointer and an index; nothing is decoded before it is asked for.
 
-use std::borrow::Cow;
-
 use super::tape::{INTEGER, Node};
-use super::text::Str;
+use super::text::{Str, Text};
 
 /// What a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -165,9 +163,19 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The decoded text of a string, unpaired halves replaced: `as_str()` and [`lossy`](Str::lossy).
-    pub fn text(&self) -> Option<Cow<'a, str>> {
-        self.as_str().map(|string| string.lossy())
+    /// The decoded text of a string, unpaired halves replaced.
+    pub fn text(&self) -> Option<Text<'a>> {
+        self.as_str().map(Text::from)
+    }
+
+    /// The text of the member of that name, if it is a string.
+    pub fn text_of(&self, key: &str) -> Option<Text<'a>> {
+        self.get(key)?.text()
+    }
+
+    /// Whether the text that this value is part of has an unpaired half of a surrogate pair somewhere.
+    pub fn may_be_lossy(&self) -> bool {
+        self.doc.lone
     }
 
     pub fn as_bool(&self) -> Option<bool> {
