@@ -1,1 +1,3 @@
 //! headrace-core
+
+pub mod json;
