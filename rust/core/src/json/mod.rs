@@ -48,6 +48,12 @@ pub fn parse_prefix_lax<'a>(
     prefix::<true>(tape, text)
 }
 
+/// The length of the value at the start of `text`, blanks before it included, by the rules of [`Tape::parse_lax`], and
+/// without checking that its strings are UTF-8: how salvage finds whole objects in damaged text.
+pub(crate) fn extent_lax(tape: &mut Tape, text: &[u8]) -> Result<usize, JsonError> {
+    parse::value::<true>(text, &mut tape.nodes).map(|parsed| parsed.end)
+}
+
 fn whole<'a, const LAX: bool>(tape: &'a mut Tape, text: &'a [u8]) -> Result<Doc<'a>, JsonError> {
     let text = utf8(text)?;
     let parsed = parse::value::<LAX>(text.as_bytes(), &mut tape.nodes)?;
