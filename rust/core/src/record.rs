@@ -98,6 +98,12 @@ pub trait Consumer<E> {
     fn malformed(&mut self, _line: &Malformed) -> Result<(), E> {
         Ok(())
     }
+
+    /// Whether an object found on a damaged line has the shape of a top-level record. A consumer that knows the dialect
+    /// knows better.
+    fn is_record(&self, value: Value<'_>) -> bool {
+        looks_like_record(value)
+    }
 }
 
 impl<F, E> Consumer<E> for F
@@ -116,8 +122,6 @@ pub struct Options {
     /// Salvage nothing, and stop at the first malformed line.
     pub strict: bool,
     pub max_line_bytes: u64,
-    /// Whether an object found on a damaged line has the shape of a top-level record.
-    pub is_record: fn(Value<'_>) -> bool,
 }
 
 impl Default for Options {
@@ -125,7 +129,6 @@ impl Default for Options {
         Options {
             strict: false,
             max_line_bytes: DEFAULT_MAX_LINE_BYTES,
-            is_record: looks_like_record,
         }
     }
 }
@@ -170,11 +173,6 @@ impl Intake {
 
     pub fn report_mut(&mut self) -> &mut Report {
         &mut self.reader.report
-    }
-
-    /// To be set again when the dialect is known.
-    pub fn set_is_record(&mut self, is_record: fn(Value<'_>) -> bool) {
-        self.reader.options.is_record = is_record;
     }
 
     /// Gives the consumer the records of the lines that end in this chunk.
@@ -297,8 +295,10 @@ impl Reader {
         }
         let reason = reason(&mut self.tape, line.body, error);
         self.malformed(line, reason, failed, consumer)?;
-        let is_record = self.options.is_record;
-        for (start, end) in salvage::find(&mut self.tape, line.body, is_record) {
+        let found = salvage::find(&mut self.tape, line.body, &|value| {
+            consumer.is_record(value)
+        });
+        for (start, end) in found {
             let raw = &line.body[start..end];
             let text = String::from_utf8_lossy(raw);
             let lossy = matches!(text, Cow::Owned(_));

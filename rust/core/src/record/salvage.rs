@@ -21,7 +21,7 @@ const MAX_ATTEMPTS: usize = 1000;
 pub(super) fn find(
     tape: &mut Tape,
     body: &[u8],
-    is_record: fn(Value<'_>) -> bool,
+    is_record: &impl Fn(Value<'_>) -> bool,
 ) -> Vec<(usize, usize)> {
     let mut start = after_noise(body, 0);
     if body.get(start) != Some(&b'{') {
@@ -51,7 +51,7 @@ pub(super) fn find(
     Vec::new()
 }
 
-fn passes(tape: &mut Tape, raw: &[u8], is_record: fn(Value<'_>) -> bool) -> bool {
+fn passes(tape: &mut Tape, raw: &[u8], is_record: &impl Fn(Value<'_>) -> bool) -> bool {
     let text = String::from_utf8_lossy(raw);
     tape.parse_lax(text.as_bytes())
         .is_ok_and(|doc| is_record(doc.root()))
