@@ -41,16 +41,25 @@ pub(super) fn value<const LAX: bool>(
     let mut count = 0;
     let mut in_object = false;
 
+    // The next byte that is no blank. Agents print none: one comparison is all that most tokens pay.
+    macro_rules! byte {
+        ($byte:ident) => {
+            let mut $byte = byte(text, at);
+            if $byte <= b' ' {
+                at = skip_blanks(text, at);
+                $byte = byte(text, at);
+            }
+        };
+    }
     macro_rules! push {
         ($start:expr, $end:expr, $info:expr) => {{
             if used >= nodes.len() {
                 grow(nodes);
             }
-            let next = used as u32 + 1;
             nodes[used] = Node {
                 start: $start as u32,
                 end: $end as u32,
-                next,
+                skip: 1,
                 info: $info,
             };
             used += 1;
@@ -67,13 +76,13 @@ pub(super) fn value<const LAX: bool>(
     }
     macro_rules! key {
         () => {{
-            at = skip_blanks(text, at);
-            if text.get(at) != Some(&b'"') {
+            byte!(byte);
+            if byte != b'"' {
                 return Err(unexpected(text, at));
             }
             string!();
-            at = skip_blanks(text, at);
-            if text.get(at) != Some(&b':') {
+            byte!(byte);
+            if byte != b':' {
                 return Err(unexpected(text, at));
             }
             at += 1;
@@ -82,10 +91,7 @@ pub(super) fn value<const LAX: bool>(
 
     loop {
         // A value.
-        at = skip_blanks(text, at);
-        let Some(&first) = text.get(at) else {
-            return Err(unexpected(text, at));
-        };
+        byte!(first);
         match first {
             b'"' => string!(),
             b'-' | b'0'..=b'9' => {
@@ -105,8 +111,9 @@ pub(super) fn value<const LAX: bool>(
                 push!(at, open, 0);
                 open = used as u32 - 1;
                 in_object = first == b'{';
-                at = skip_blanks(text, at + 1);
-                if text.get(at) != Some(&closing(in_object)) {
+                at += 1;
+                byte!(byte);
+                if byte != closing(in_object) {
                     count = 1;
                     if in_object {
                         key!();
@@ -137,9 +144,8 @@ pub(super) fn value<const LAX: bool>(
                     lone: flags & LONE != 0,
                 });
             }
-            at = skip_blanks(text, at);
-            let byte = text.get(at).copied();
-            if byte == Some(b',') {
+            byte!(byte);
+            if byte == b',' {
                 at += 1;
                 count += 1;
                 if in_object {
@@ -147,14 +153,15 @@ pub(super) fn value<const LAX: bool>(
                 }
                 break;
             }
-            if byte != Some(closing(in_object)) {
+            if byte != closing(in_object) {
                 return Err(unexpected(text, at));
             }
             at += 1;
             depth -= 1;
+            let closed = open;
             let node = &mut nodes[open as usize];
             open = std::mem::replace(&mut node.end, at as u32);
-            node.next = used as u32;
+            node.skip = used as u32 - closed;
             node.info = count;
             if open != OUTERMOST {
                 let around = &nodes[open as usize];
@@ -177,8 +184,14 @@ fn grow(nodes: &mut Vec<Node>) {
     nodes.resize(room, Node::default());
 }
 
-/// Offset of the first byte at or after `at` that is no JSON blank.
+/// The byte here, or 0 after the end: like any NUL between tokens, that is an error.
 #[inline(always)]
+fn byte(text: &[u8], at: usize) -> u8 {
+    if at < text.len() { text[at] } else { 0 }
+}
+
+/// Offset of the first byte at or after `at` that is no JSON blank.
+#[cold]
 pub(super) fn skip_blanks(text: &[u8], mut at: usize) -> usize {
     while let Some(b' ' | b'\n' | b'\r' | b'\t') = text.get(at) {
         at += 1;
