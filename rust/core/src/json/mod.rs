@@ -61,11 +61,7 @@ fn whole<'a, const LAX: bool>(tape: &'a mut Tape, text: &'a [u8]) -> Result<Doc<
     if end < text.len() {
         return Err(JsonError::new(end, Reason::TrailingData));
     }
-    Ok(Doc {
-        text,
-        nodes: &tape.nodes[..parsed.nodes],
-        lone: parsed.lone,
-    })
+    Ok(doc(tape, text, &parsed))
 }
 
 fn prefix<'a, const LAX: bool>(
@@ -75,17 +71,20 @@ fn prefix<'a, const LAX: bool>(
     match parse::value::<LAX>(text, &mut tape.nodes) {
         Ok(parsed) => {
             let text = utf8(&text[..parsed.end])?;
-            Ok((
-                Doc {
-                    text,
-                    nodes: &tape.nodes[..parsed.nodes],
-                    lone: parsed.lone,
-                },
-                parsed.end,
-            ))
+            Ok((doc(tape, text, &parsed), parsed.end))
         }
         // Bytes that are no UTF-8 count first, as in a whole text, but only those that were read.
         Err(error) => utf8(text.get(..error.offset).unwrap_or(text)).and(Err(error)),
+    }
+}
+
+fn doc<'a>(tape: &'a Tape, text: &'a str, parsed: &parse::Parsed) -> Doc<'a> {
+    Doc {
+        root: Value {
+            text,
+            nodes: &tape.nodes[..parsed.nodes],
+        },
+        lone: parsed.lone,
     }
 }
 
