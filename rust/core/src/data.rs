@@ -94,7 +94,7 @@ impl<'a> Data<'a> {
     pub fn is_lossy(&self) -> bool {
         match self {
             Data::Text(text) => text.is_lossy(),
-            Data::Wire(value) => value.may_be_lossy() && wire_is_lossy(*value),
+            Data::Wire(value) => value.is_lossy(),
             Data::Raw(text) => {
                 let mut tape = Tape::new();
                 tape.parse_lax(text)
@@ -213,19 +213,8 @@ fn first_byte(text: &[u8]) -> Option<u8> {
     text.iter().find(|byte| !b" \t\r\n".contains(byte)).copied()
 }
 
-fn wire_is_lossy(value: Value<'_>) -> bool {
-    match value.kind() {
-        Kind::String => value.as_str().is_some_and(|string| string.is_lossy()),
-        Kind::Array => value.items().any(wire_is_lossy),
-        Kind::Object => value
-            .entries()
-            .any(|(key, item)| key.is_lossy() || wire_is_lossy(item)),
-        _ => false,
-    }
-}
-
 fn write_wire(value: Value<'_>, out: &mut Vec<u8>) {
-    if !value.may_be_lossy() {
+    if !value.is_lossy() {
         out.extend_from_slice(value.raw());
         return;
     }

@@ -126,6 +126,8 @@ pub struct Memory {
     turn: u32,
     usages: HashMap<String, Box<[u8]>>,
     session: Vec<(&'static str, String)>,
+    /// Line and offset of the last record.
+    place: (u64, u64),
 }
 
 impl Memory {
@@ -140,7 +142,13 @@ impl Memory {
             turn: 0,
             usages: HashMap::new(),
             session: Vec::new(),
+            place: (0, 0),
         }
+    }
+
+    /// Line and offset of the last record: where what the end of the stream brings is said to stand.
+    pub fn place(&self) -> (u64, u64) {
+        self.place
     }
 
     fn thread(&mut self, name: Option<&str>) -> usize {
@@ -181,7 +189,11 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub fn new(id: impl Into<Text<'a>>, name: Option<Text<'a>>, input: impl Into<Data<'a>>) -> Self {
+    pub fn new(
+        id: impl Into<Text<'a>>,
+        name: Option<Text<'a>>,
+        input: impl Into<Data<'a>>,
+    ) -> Self {
         Call {
             id: id.into(),
             name,
@@ -231,6 +243,7 @@ impl<'a> Update<'a> {
 impl<'s> Emitter<'s> {
     /// An emitter for the record at `line` and `offset`.
     pub fn new(memory: &'s mut Memory, sink: &'s mut dyn Sink, line: u64, offset: u64) -> Self {
+        memory.place = (line, offset);
         Emitter {
             memory,
             sink,
@@ -468,7 +481,10 @@ impl<'s> Emitter<'s> {
         let locations = call.locations.as_deref().unwrap_or(&described.locations);
         self.lossy |= call.id.is_lossy()
             || call.name.as_ref().is_some_and(Text::is_lossy)
-            || call.title.as_ref().is_some_and(|t| t.is_lossy() && !t.is_empty())
+            || call
+                .title
+                .as_ref()
+                .is_some_and(|t| t.is_lossy() && !t.is_empty())
             || call.input.is_lossy()
             || content.iter().any(Item::is_lossy)
             || locations.iter().any(|location| location.path.is_lossy());
@@ -513,7 +529,10 @@ impl<'s> Emitter<'s> {
         self.lossy |= update.id.is_lossy()
             || update.title.as_ref().is_some_and(Text::is_lossy)
             || update.content.iter().any(Item::is_lossy)
-            || update.locations.iter().any(|location| location.path.is_lossy())
+            || update
+                .locations
+                .iter()
+                .any(|location| location.path.is_lossy())
             || update.raw_output.as_ref().is_some_and(Data::is_lossy)
             || facts.input.as_ref().is_some_and(Data::is_lossy)
             || texts.into_iter().flatten().any(Text::is_lossy);

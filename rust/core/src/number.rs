@@ -56,7 +56,9 @@ pub fn count(value: Option<Value<'_>>) -> Option<i64> {
     if value.kind() != Kind::Number || !value.is_integer() {
         return None;
     }
-    value.as_i64().filter(|number| (-LARGEST..=LARGEST).contains(number))
+    value
+        .as_i64()
+        .filter(|number| (-LARGEST..=LARGEST).contains(number))
 }
 
 /// A cost, duration or other measure as printed: a number of a sensible size, else None.

@@ -50,7 +50,10 @@ static ROWS: LazyLock<HashMap<&'static str, Vec<(&'static str, &'static Row)>>> 
                 kind,
                 title: if title == "-" { "" } else { title },
                 paths: listed(paths, ','),
-                diffs: listed(diffs, ' ').into_iter().filter_map(diff_spec).collect(),
+                diffs: listed(diffs, ' ')
+                    .into_iter()
+                    .filter_map(diff_spec)
+                    .collect(),
             }));
             for name in names.split(' ') {
                 for dialect in dialects.split(',') {

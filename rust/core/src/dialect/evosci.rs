@@ -38,9 +38,17 @@ const SIGNS: &[(&str, &[&str], u32)] = &[
     ("tool_call", &["args", "id", "name"], SURE),
     ("tool_result", &["content", "id", "name", "success"], SURE),
     ("subagent_start", &["description", "name"], SURE),
-    ("subagent_text", &["content", "instance_id", "subagent"], SURE),
+    (
+        "subagent_text",
+        &["content", "instance_id", "subagent"],
+        SURE,
+    ),
     ("subagent_tool_call", &["args", "name", "subagent"], SURE),
-    ("subagent_tool_result", &["content", "name", "subagent"], SURE),
+    (
+        "subagent_tool_result",
+        &["content", "name", "subagent"],
+        SURE,
+    ),
     ("subagent_end", &["name"], SURE),
     ("tool_selection", &["tools"], 60),
     ("summarization_start", &[], 60),
@@ -61,7 +69,14 @@ const SIGNS: &[(&str, &[&str], u32)] = &[
     ("goal_state", &["change", "status"], 60),
 ];
 const FOREIGN: &[&str] = &[
-    "sessionID", "session_id", "sessionId", "timestamp", "message_id", "part", "uuid", "schema",
+    "sessionID",
+    "session_id",
+    "sessionId",
+    "timestamp",
+    "message_id",
+    "part",
+    "uuid",
+    "schema",
 ];
 
 fn sign(record: Value<'_>) -> Option<Sign> {
@@ -118,7 +133,10 @@ impl Mapper for Evosci {
             "model_retry" | "model_output_discarded" => self.discard(&kind, value, out),
             "interrupt" | "ask_user" => self.ask(&kind, value, out),
             "summarization_start" => {
-                out.state(State::new("compaction").with("phase", "start"), &Stamp::default());
+                out.state(
+                    State::new("compaction").with("phase", "start"),
+                    &Stamp::default(),
+                );
                 Outcome::Mapped
             }
             "summarization" => {
@@ -220,7 +238,8 @@ impl Evosci {
         } else if let (Some(instance), Some(call)) =
             (filled(instance), filled(value.text_of("tool_call_id")))
         {
-            self.agents.insert(instance.into_string(), call.into_string());
+            self.agents
+                .insert(instance.into_string(), call.into_string());
         }
         Outcome::Ignored("sub-agent start and end")
     }

@@ -121,7 +121,10 @@ impl Mapper for Minicode {
             };
         };
         // acp prints the payload's keys flat
-        let payload = value.get("payload").filter(Value::is_object).unwrap_or(value);
+        let payload = value
+            .get("payload")
+            .filter(Value::is_object)
+            .unwrap_or(value);
         let stamp = Stamp {
             session_id: value.text_of("sessionId"),
             timestamp: value.text_of("timestamp"),
@@ -206,7 +209,9 @@ impl Minicode {
     ) -> Outcome {
         let cut = payload.get("truncated").and_then(|cut| cut.as_bool()) == Some(true);
         let text = filled(payload.text_of("text")).filter(|_| !cut);
-        let streamed = out.streamed(Kind::Message, "answer", stamp.thread()).is_some();
+        let streamed = out
+            .streamed(Kind::Message, "answer", stamp.thread())
+            .is_some();
         match text {
             Some(text) if !streamed => {
                 out.final_text(Kind::Message, "answer", text, stamp);
@@ -367,7 +372,10 @@ impl Minicode {
         let text = filled(payload.text_of("toolSummary")).or_else(|| payload.text_of("message"));
         let mut update = Update {
             content: text_content(filled(text)),
-            raw_output: payload.get("receipt").filter(Value::is_object).map(Data::Wire),
+            raw_output: payload
+                .get("receipt")
+                .filter(Value::is_object)
+                .map(Data::Wire),
             ..Update::new(id, Some(status))
         };
         update.facts.duration_ms = price(payload.get("durationMs"));

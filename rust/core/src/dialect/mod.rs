@@ -95,7 +95,9 @@ pub fn named(name: &str) -> Option<&'static Dialect> {
 pub fn is_record(value: Value<'_>, dialect: Option<&Dialect>) -> bool {
     match dialect {
         Some(dialect) => (dialect.sign)(value).is_some(),
-        None => DIALECTS.iter().any(|dialect| (dialect.sign)(value).is_some()),
+        None => DIALECTS
+            .iter()
+            .any(|dialect| (dialect.sign)(value).is_some()),
     }
 }
 

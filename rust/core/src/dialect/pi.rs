@@ -111,7 +111,11 @@ pub(super) fn header_sign(record: Value<'_>) -> Option<Sign> {
     }
     // a header without a version is of the first format
     let version = count(record.get("version")).unwrap_or(1);
-    Sign::of_version(50, "a session header", Some(format!("session format {version}")))
+    Sign::of_version(
+        50,
+        "a session header",
+        Some(format!("session format {version}")),
+    )
 }
 
 #[derive(Default)]
@@ -440,9 +444,7 @@ impl Pi {
                 out.state(state, &Stamp::default());
                 Outcome::Mapped
             }
-            other if other.starts_with("summarization_retry_") => {
-                Outcome::Ignored("summary retry")
-            }
+            other if other.starts_with("summarization_retry_") => Outcome::Ignored("summary retry"),
             _ => Outcome::Unknown,
         }
     }
@@ -468,7 +470,10 @@ impl Pi {
             .with("phase", "end")
             .with("trigger", trigger)
             .with("success", result.is_some())
-            .with("summary", result.and_then(|result| result.text_of("summary")))
+            .with(
+                "summary",
+                result.and_then(|result| result.text_of("summary")),
+            )
             .with("message", message.clone());
         out.state(state, &stamp);
         if let Some(message) = message {
@@ -553,7 +558,10 @@ impl Pi {
         {
             let details = [
                 ("sessionId", data.text_of("sessionId")),
-                ("model", data.get("model").and_then(|model| model.text_of("id"))),
+                (
+                    "model",
+                    data.get("model").and_then(|model| model.text_of("id")),
+                ),
             ];
             out.session_state(&details, &stamp);
             return Outcome::Mapped;
@@ -652,12 +660,7 @@ pub(super) fn tool_result(
 ///
 /// Each list of messages is cumulative: `reported` holds how many of it were told. Their usage is not told: they are
 /// processes of their own, which pi's own totals leave out too.
-fn subagents(
-    id: &str,
-    details: Option<Value<'_>>,
-    reported: &mut Reported,
-    out: &mut Emitter<'_>,
-) {
+fn subagents(id: &str, details: Option<Value<'_>>, reported: &mut Reported, out: &mut Emitter<'_>) {
     let results = details.and_then(|details| details.get("results"));
     let results = results.into_iter().flat_map(|results| results.items());
     for (index, result) in results.enumerate() {
@@ -690,7 +693,11 @@ pub(super) fn content(blocks: Option<Value<'_>>, stamp: &Stamp<'_>, out: &mut Em
     for block in blocks.into_iter().flat_map(|blocks| blocks.items()) {
         match block.text_of("type").as_deref() {
             Some("text") => {
-                out.whole(Kind::Message, block.text_of("text").unwrap_or_default(), stamp);
+                out.whole(
+                    Kind::Message,
+                    block.text_of("text").unwrap_or_default(),
+                    stamp,
+                );
             }
             Some("thinking") => {
                 let text = block.text_of("thinking").unwrap_or_default();
@@ -712,7 +719,11 @@ fn call(block: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
 /// Tool content from pi's text and image blocks.
 fn content_of(content: Option<Value<'_>>) -> Vec<Item<'_>> {
     let blocks = content.into_iter().flat_map(|content| content.items());
-    let item = |block: Value<'_>| match block.text_of("type").as_deref() {
+    blocks.filter_map(item_of).collect()
+}
+
+fn item_of(block: Value<'_>) -> Option<Item<'_>> {
+    match block.text_of("type").as_deref() {
         Some("text") => block.text_of("text").map(Item::Text),
         Some("image") => Some(Item::Image(Image {
             data: block.text_of("data")?,
@@ -720,12 +731,7 @@ fn content_of(content: Option<Value<'_>>) -> Vec<Item<'_>> {
             uri: None,
         })),
         _ => None,
-    };
-    let mut items = Vec::new();
-    for block in blocks {
-        items.extend(item(block));
     }
-    items
 }
 
 /// pi's counters: input excludes what was read from or written to the cache.
@@ -742,7 +748,10 @@ pub(super) fn usage(
     let of = |key| value.get(key);
     let mut extra: Vec<(Text<'_>, Data<'_>)> = Vec::new();
     for (name, item) in value.entries() {
-        if ["cacheWrite", "cacheWrite1h", "reasoning"].iter().any(|known| name.eq(known)) {
+        if ["cacheWrite", "cacheWrite1h", "reasoning"]
+            .iter()
+            .any(|known| name.eq(known))
+        {
             extra.push((name.into(), item.into()));
         }
     }

@@ -114,22 +114,26 @@ impl<'a> Str<'a> {
     }
 
     /// What stands between the quotes.
+    #[inline]
     pub fn raw(&self) -> &'a str {
         self.raw
     }
 
     /// Whether the raw text differs from the decoded one.
+    #[inline]
     pub fn has_escapes(&self) -> bool {
         self.flags & ESCAPES as u8 != 0
     }
 
     /// Whether some unpaired half of a surrogate pair has no place in UTF-8.
+    #[inline]
     pub fn is_lossy(&self) -> bool {
         self.flags & LONE as u8 != 0
     }
 
     /// Whether the decoded string is `other`. A string with an unpaired half equals no `str`.
     #[allow(clippy::should_implement_trait)] // not an equivalence between strings of texts
+    #[inline]
     pub fn eq(&self, other: &str) -> bool {
         if !self.has_escapes() {
             return self.raw == other;
@@ -150,6 +154,7 @@ impl<'a> Str<'a> {
     }
 
     /// The decoded text, with U+FFFD for each unpaired half.
+    #[inline]
     pub fn lossy(&self) -> Cow<'a, str> {
         if !self.has_escapes() {
             return Cow::Borrowed(self.raw);

@@ -127,9 +127,8 @@ impl Ledger {
             return None;
         }
         let main = self.sum(|call| call.main);
-        let more = |(_, mine, own): &(_, Option<i64>, Option<i64>)| {
-            own.unwrap_or(0) > mine.unwrap_or(0)
-        };
+        let more =
+            |(_, mine, own): &(_, Option<i64>, Option<i64>)| own.unwrap_or(0) > mine.unwrap_or(0);
         let why = if main.prompt == run.prompt && main.completion == run.completion {
             "the harness counts the main thread only"
         } else if pairs.iter().any(more) {
