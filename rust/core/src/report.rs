@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::data::{Data, map};
 use crate::frame::KEPT_BYTES;
 use crate::record::Record;
 
@@ -23,6 +24,17 @@ pub struct Malformed {
     pub reason: &'static str,
     /// Its first bytes.
     pub text: String,
+}
+
+impl Malformed {
+    pub fn to_data(&self) -> Data<'_> {
+        map([
+            ("line", (self.line as i64).into()),
+            ("offset", (self.offset as i64).into()),
+            ("reason", self.reason.into()),
+            ("text", self.text.as_str().into()),
+        ])
+    }
 }
 
 /// The account of a stream so far. Bytes of a line that has not ended yet are in none of the counts.
@@ -64,6 +76,38 @@ impl Report {
             + self.unknown_bytes
             + self.malformed_bytes
             + self.blank_bytes
+    }
+
+    /// As `Run.to_dict()["report"]` has it.
+    pub fn to_data(&self) -> Data<'_> {
+        let number = |value: u64| Data::from(value as i64);
+        let counts = |counts: &BTreeMap<String, u64>| {
+            let members = counts.iter();
+            Data::Map(
+                members
+                    .map(|(name, count)| (name.clone().into(), number(*count)))
+                    .collect(),
+            )
+        };
+        let malformed = self.malformed_lines.iter().map(|line| line.to_data());
+        map([
+            ("bytes", number(self.bytes())),
+            ("lines", number(self.lines)),
+            ("records", number(self.records)),
+            ("malformed", number(self.malformed)),
+            ("salvaged", number(self.salvaged)),
+            ("lossy", number(self.lossy)),
+            ("blank", number(self.blank)),
+            ("event_bytes", number(self.event_bytes)),
+            ("ignored_bytes", number(self.ignored_bytes)),
+            ("unknown_bytes", number(self.unknown_bytes)),
+            ("malformed_bytes", number(self.malformed_bytes)),
+            ("blank_bytes", number(self.blank_bytes)),
+            ("unknown", counts(&self.unknown)),
+            ("ignored", counts(&self.ignored)),
+            ("truncated", self.truncated.into()),
+            ("malformed_lines", Data::List(malformed.collect())),
+        ])
     }
 
     /// A dialect knows this record.

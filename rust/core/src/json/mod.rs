@@ -18,7 +18,7 @@ mod value;
 pub use error::{JsonError, Reason};
 pub use parse::MAX_DEPTH;
 pub use tape::Tape;
-pub use text::{Halves, Str};
+pub use text::{Halves, Str, Text};
 pub use value::{Doc, Entries, Items, Kind, Value};
 
 impl Tape {

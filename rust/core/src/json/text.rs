@@ -1,6 +1,7 @@
 //! Strings: decoding on demand, and what to do with unpaired halves of surrogate pairs.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 
 use super::tape::{ESCAPES, LONE};
 
@@ -22,6 +23,85 @@ pub struct Halves<'a> {
     pub trail: Option<u16>,
     /// Some other half stood alone; `text` has U+FFFD for it.
     pub lossy: bool,
+}
+
+/// Text that can be shown: U+FFFD stands for each half of a surrogate pair that had no other half, and it is known
+/// whether that was so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Text<'a> {
+    text: Cow<'a, str>,
+    lossy: bool,
+}
+
+impl<'a> Text<'a> {
+    /// Whether the wire said something that no UTF-8 can say.
+    pub fn is_lossy(&self) -> bool {
+        self.lossy
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub fn into_cow(self) -> Cow<'a, str> {
+        self.text
+    }
+
+    pub fn into_string(self) -> String {
+        self.text.into_owned()
+    }
+
+    /// A text made of this one: as lossy as this.
+    pub fn rewrite(&self, make: impl FnOnce(&str) -> String) -> Text<'static> {
+        Text {
+            text: Cow::Owned(make(&self.text)),
+            lossy: self.lossy,
+        }
+    }
+
+    /// The same text, borrowed.
+    pub fn borrow(&self) -> Text<'_> {
+        Text {
+            text: Cow::Borrowed(&self.text),
+            lossy: self.lossy,
+        }
+    }
+}
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    #[inline]
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl<'a> From<Cow<'a, str>> for Text<'a> {
+    fn from(text: Cow<'a, str>) -> Self {
+        Text { text, lossy: false }
+    }
+}
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Cow::Borrowed(text).into()
+    }
+}
+
+impl From<String> for Text<'_> {
+    fn from(text: String) -> Self {
+        Cow::<str>::Owned(text).into()
+    }
+}
+
+impl<'a> From<Str<'a>> for Text<'a> {
+    fn from(string: Str<'a>) -> Self {
+        Text {
+            text: string.lossy(),
+            lossy: string.is_lossy(),
+        }
+    }
 }
 
 impl<'a> Str<'a> {

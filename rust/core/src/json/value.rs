@@ -1,9 +1,7 @@
 //! Views of a parsed text. All of them are copies of a pointer and an index; nothing is decoded before it is asked for.
 
-use std::borrow::Cow;
-
-use super::tape::{INTEGER, Node};
-use super::text::Str;
+use super::tape::{INTEGER, LONE, Node};
+use super::text::{Str, Text};
 
 /// What a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -177,10 +175,25 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The decoded text of a string, unpaired halves replaced: `as_str()` and [`lossy`](Str::lossy).
+    /// The decoded text of a string, unpaired halves replaced.
     #[inline]
-    pub fn text(&self) -> Option<Cow<'a, str>> {
-        self.as_str().map(|string| string.lossy())
+    pub fn text(&self) -> Option<Text<'a>> {
+        self.as_str().map(Text::from)
+    }
+
+    /// The text of the member of that name, if it is a string.
+    pub fn text_of(&self, key: &str) -> Option<Text<'a>> {
+        self.get(key)?.text()
+    }
+
+    /// Whether it is or holds a string or key with an unpaired half of a surrogate pair.
+    pub fn is_lossy(&self) -> bool {
+        let text = self.text.as_bytes();
+        let nodes = &self.nodes[..self.node().skip as usize];
+        nodes
+            .iter()
+            .filter(|node| text[node.start as usize] == b'"')
+            .any(|node| node.info & LONE != 0)
     }
 
     #[inline]

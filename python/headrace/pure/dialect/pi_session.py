@@ -1,0 +1,146 @@
+"""pi's session file, format 1 (linear, entries without ids), 2 (tree) and 3 (recorded: 3, written by 0.27.9 to 1.6.0).
+
+Whole messages, no deltas; an entry that a fork or clone copied comes with the same id and counts once. Failed attempts
+stay in the file: a `context_edit` that hides one, or the next try of the same prompt, takes its text back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import event as ev
+from ..emit import Emitter
+from ..event import Stamp
+from ..record import Record
+from ..run import Ending, Exit, Reducer
+from . import SURE, UNKNOWN, Outcome, Sign, pi
+
+NAME = "pi-session"
+
+IGNORED = {
+    "custom": "extension entry",
+    "custom_message": "extension message",
+    "label": "label",
+    "context_edit": "context edit",
+}
+#: entry types and a key that each has
+ENTRIES = {
+    "message": "message",
+    "model_change": "modelId",
+    "thinking_level_change": "thinkingLevel",
+    "compaction": "summary",
+    "branch_summary": "summary",
+    "custom": "customType",
+    "custom_message": "customType",
+    "label": "targetId",
+    "session_info": "type",
+    "context_edit": "targetId",
+    "usage": "usage",
+}
+
+
+def sign(record: dict[str, Any]) -> Sign | None:
+    kind = record.get("type")
+    if kind == "session" and "id" in record and "cwd" in record and "timestamp" in record:
+        return Sign(50, "a session header", pi._format(record))
+    if not isinstance(kind, str) or kind not in ENTRIES or ENTRIES[kind] not in record:
+        return None
+    if "id" in record and "parentId" in record and "uuid" not in record and "sessionID" not in record:
+        return Sign(SURE, f"a {kind} entry with id and parentId")
+    if isinstance(record.get("timestamp"), str) and "id" not in record:
+        return Sign(60, f"a {kind} entry without id (format 1)")
+    return None
+
+
+class Mapper:
+    def __init__(self, out: Emitter) -> None:
+        self.out = out
+        self.seen: set[str] = set()  # ids of entries
+        self.model: str | None = None
+        self.failure: pi.Failure | None = None
+        self.messages = 0
+        self.reported: dict[tuple[str, int], int] = {}
+
+    def map(self, record: Record) -> Outcome:
+        value = record.value
+        kind = value.get("type")
+        entry_id = value.get("id")
+        if isinstance(entry_id, str) and kind != "session":
+            if entry_id in self.seen:
+                return "entry again"
+            self.seen.add(entry_id)
+        stamp = Stamp(timestamp=_text(value.get("timestamp")))
+        if kind == "session":
+            self.out.session_state(stamp, sessionId=_text(value.get("id")), cwd=_text(value.get("cwd")))
+            return None
+        if kind == "message" and isinstance(value.get("message"), dict):
+            return self._message(value["message"], stamp)
+        if kind == "model_change":
+            self.model = _text(value.get("modelId"))
+            self.out.state("model", stamp, model=self.model)
+            return None
+        if kind == "thinking_level_change":
+            self.out.state("model", stamp, effort=_text(value.get("thinkingLevel")))
+            return None
+        if kind == "session_info":
+            self.out.session_state(stamp, title=_text(value.get("name")))
+            return None
+        if kind == "compaction":
+            pi.usage(self.out, value.get("usage"), stamp, side=True)
+            self.out.state("compaction", stamp, phase="end", success=True, summary=_text(value.get("summary")))
+            return None
+        if kind in ("branch_summary", "usage"):
+            pi.usage(self.out, value.get("usage"), stamp, side=True)
+            return None
+        return IGNORED.get(kind, UNKNOWN) if isinstance(kind, str) else UNKNOWN
+
+    def close(self) -> None:
+        self._settle_failure()
+
+    def judge(self, run: Reducer, exit: Exit) -> Ending | None:
+        return None
+
+    def _message(self, message: dict[str, Any], stamp: Stamp) -> Outcome:
+        role = message.get("role")
+        if role == "user":
+            self._settle_failure()
+            self.out.state("turn", stamp, phase="start")
+            pi.user_message(self.out, message, stamp)
+            return None
+        if role == "assistant":
+            self._assistant(message, stamp)
+            return None
+        if role == "toolResult":
+            pi.tool_result(self.out, self.reported, message, stamp)
+            return None
+        return f"{role} message" if role in ("system", "custom", "hookMessage", "bashExecution") else "other role"
+
+    def _assistant(self, message: dict[str, Any], stamp: Stamp) -> None:
+        if self.failure is not None:  # no prompt in between: this is the next try
+            self.failure = None
+            self.out.abandon(None, stamp)
+            self.out.state("retry", stamp, phase="start")
+        self.out.commit(None)
+        self.out.next_turn()
+        self.messages += 1
+        self.model = _text(message.get("model")) or self.model
+        stop = _text(message.get("stopReason"))
+        stamp.message_id = _text(message.get("responseId"))
+        stamp.model = self.model
+        stamp.extra = pi._extra(message, ("stopReason", "rawStopReason"))
+        self.out.session_state(Stamp(timestamp=stamp.timestamp), model=self.model)
+        pi.content(self.out, message.get("content"), stamp)
+        pi.usage(self.out, message.get("usage"), stamp, key=f"message:{self.messages}")
+        if stop in ("error", "aborted"):
+            self.failure = pi.Failure(_text(message.get("errorMessage")), [], stamp)
+        if stop != "toolUse":
+            self.out.state("turn", stamp, phase="end", outcome=pi.OUTCOMES.get(stop or "", "completed"), reason=stop)
+
+    def _settle_failure(self) -> None:
+        failure, self.failure = self.failure, None
+        if failure is not None and failure.message is not None:
+            self.out.error(failure.message, failure.stamp, fatal=True)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

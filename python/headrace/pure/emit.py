@@ -1,0 +1,502 @@
+"""The Emitter: mappers tell it what the wire says, it makes the events.
+
+It keeps what every dialect needs alike, so that no mapper has to: text is never doubled (deltas, closing blocks and
+repeats are matched here), surrogate halves that a harness split over two deltas are joined, tool results find their
+call even if they come first or if ids are used again, and everything emitted can be encoded as UTF-8.
+
+Words: a *thread* is the main agent (None) or one sub-agent (the id of the call that delegated). A *block* is one run of
+text of one kind in one thread; its texts in order are what `run.texts` shows. An *attempt* is everything a thread said
+since the last ``commit``: a retry can take it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from . import event as ev
+from . import tool
+from .event import Event, Stamp
+
+
+class Block:
+    __slots__ = ("half", "number", "stamp", "text")
+
+    def __init__(self, number: int, stamp: Stamp) -> None:
+        self.number = number
+        self.stamp = stamp
+        self.text = ""  # as emitted
+        self.half = ""  # a high surrogate that waits for its low half
+
+
+class TextLog:
+    """The blocks of one thread and kind that can still change, in order."""
+
+    __slots__ = ("blocks", "open")
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self.open: dict[Hashable, Block] = {}
+
+
+class Thread:
+    """What is remembered of the main agent or of one sub-agent."""
+
+    __slots__ = ("attempt", "logs")
+
+    def __init__(self) -> None:
+        self.logs = {kind: TextLog() for kind in ev.CHUNKS}
+        self.attempt: list[str] = []  # ids of the calls of the attempt
+
+
+class Call:
+    """One tool call: its number, and how far the wire has told of it."""
+
+    __slots__ = ("announced", "closed", "number", "status", "thread", "turn")
+
+    def __init__(self, number: int, thread: str | None, turn: int) -> None:
+        self.number = number
+        self.thread = thread
+        self.turn = turn
+        self.announced = False  # a tool_call event was emitted
+        self.closed = False  # its result was seen
+        self.status: str | None = None
+
+
+class Emitter:
+    """Turns what mappers say into events for a sink.
+
+    ``line``, ``offset`` and ``surrogates`` are set by the parser before each record; ``lossy`` tells it afterwards that a
+    text of the record could not be shown as it was.
+    """
+
+    def __init__(self, sink: Callable[[Event], None], dialect: str) -> None:
+        self.sink = sink
+        self.dialect = dialect
+        self.line = 0
+        self.offset = 0
+        self.surrogates = False  # the record may hold halves of surrogate pairs
+        self.lossy = False
+        self.session: dict[str, str] = {}  # what session() said so far
+        self._threads: dict[str | None, Thread] = {}
+        self._blocks = 0
+        self._calls: dict[str, Call] = {}
+        self._call_count = 0
+        self._turn = 0
+        self._usages: dict[str, str] = {}  # what was last said of each model call
+
+    # ------------------------------------------------------------ text
+
+    def delta(self, kind: str, key: Hashable, text: str, stamp: Stamp) -> None:
+        """Adds streamed text to the open block ``key`` of its thread and kind; opens it if there is none."""
+        block = self._open(kind, key, stamp)
+        text, block.half = block.half + text, ""
+        if text and ev.is_high(text[-1]):
+            text, block.half = text[:-1], text[-1]
+        self._append(kind, block, self._join(text), stamp)
+
+    def final(self, kind: str, key: Hashable, text: str, stamp: Stamp) -> None:
+        """The whole text of block ``key`` by the authority: emits only what was not streamed yet.
+
+        Where it contradicts what was streamed, the differing tail is taken back. It may come again (closing block,
+        whole message): the key names the same block until ``close``.
+        """
+        if not text and key not in self._log(kind, stamp.parent).open:
+            return
+        block = self._open(kind, key, stamp)
+        block.half = ""
+        self._replace(kind, block, self.clean(text), stamp)
+
+    def whole(self, kind: str, text: str, stamp: Stamp) -> None:
+        """A block that comes in one piece."""
+        if text:
+            self._append(kind, self._new_block(kind, stamp), self.clean(text), stamp)
+
+    def image(self, kind: str, block: dict[str, Any], stamp: Stamp) -> None:
+        """A chunk that holds an image block (``event.image_block``)."""
+        event = self._event({"sessionUpdate": kind, "content": block}, stamp)
+        self._blocks += 1
+        event.block = self._blocks
+        self.sink(event)
+
+    def streamed(self, kind: str, key: Hashable, thread: str | None) -> str | None:
+        """The text so far of the open block ``key``; None if no such block is open."""
+        block = self._log(kind, thread).open.get(key)
+        return None if block is None else block.text
+
+    def close(self, thread: str | None) -> None:
+        """Closes the open blocks of a thread: the same keys will open new ones. Their texts can still be taken back."""
+        logs = self._thread(thread).logs
+        for kind, log in logs.items():
+            self._flush_halves(kind, log)
+        for log in logs.values():
+            log.open.clear()
+
+    def commit(self, thread: str | None) -> None:
+        """Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more."""
+        self.close(thread)
+        said = self._thread(thread)
+        for log in said.logs.values():
+            log.blocks.clear()
+        said.attempt.clear()
+
+    def abandon(self, thread: str | None, stamp: Stamp) -> None:
+        """A retry takes back the attempt: its texts and thoughts go, its calls without a result have failed."""
+        for kind in (ev.MESSAGE, ev.THOUGHT):
+            log = self._log(kind, thread)
+            log.open.clear()
+            self.take_back(kind, sum(len(block.text) for block in log.blocks), stamp)
+            log.blocks.clear()
+        said = self._thread(thread)
+        attempt, said.attempt = said.attempt, []
+        for call_id in attempt:
+            call = self._calls[call_id]
+            if not call.closed:
+                self.update(call_id, stamp, status="failed")
+
+    def take_back(self, kind: str, count: int, stamp: Stamp) -> None:
+        """Takes back the last ``count`` characters of the stamp's thread, as far as its attempt goes."""
+        blocks = self._log(kind, stamp.parent).blocks
+        taken = 0
+        number = blocks[-1].number if blocks else 0
+        for block in reversed(blocks):
+            if taken == count:
+                break
+            block.half = ""
+            part = min(count - taken, len(block.text))
+            block.text = block.text[: len(block.text) - part]
+            taken += part
+        if taken:
+            self._chunk(kind, number, "", taken, stamp)
+
+    def drop(self, kind: str, key: Hashable, stamp: Stamp) -> None:
+        """Takes back the open block ``key`` and forgets it."""
+        log = self._log(kind, stamp.parent)
+        block = log.open.pop(key, None)
+        if block is not None:
+            block.half = ""
+            self._replace(kind, block, "", stamp)
+
+    # ------------------------------------------------------------ tools
+
+    def next_turn(self) -> None:
+        """A new model message: an id that comes again from here on names a new call, even if the old one is open."""
+        self._turn += 1
+
+    def knows(self, call_id: str) -> bool:
+        """True if a ``tool_call`` event with this id was emitted."""
+        call = self._calls.get(call_id)
+        return call is not None and call.announced
+
+    def is_open(self, call_id: str) -> bool:
+        """True if the latest call with this id was announced and has no result yet."""
+        call = self._calls.get(call_id)
+        return call is not None and call.announced and not call.closed
+
+    def open_calls(self, thread: str | None = None) -> list[str]:
+        """Ids of the thread's announced calls without a result, in order."""
+        calls = [(c.number, i) for i, c in self._calls.items() if c.announced and not c.closed and c.thread == thread]
+        return [call_id for _, call_id in sorted(calls)]
+
+    def call(
+        self,
+        call_id: str,
+        name: str | None,
+        input: Any,
+        stamp: Stamp,
+        *,
+        status: str = "pending",
+        kind: str | None = None,
+        title: str | None = None,
+        content: list[dict[str, Any]] | None = None,
+        locations: list[dict[str, Any]] | None = None,
+        again: bool = False,
+        **facts: Any,
+    ) -> bool:
+        """Announces a tool call. Kind, title, locations and diffs come from the tool table unless given.
+
+        A call that is still open in this turn is the same call printed again and gives no event (False), unless
+        ``again``. Facts for the reducer: ``started_at``.
+        """
+        call_id = self.clean(call_id)
+        call = self._calls.get(call_id)
+        early = call is not None and not call.announced  # its result came first
+        if call is not None and not early and not call.closed and call.turn == self._turn and not again:
+            return False
+        if call is None or not early:
+            call = self._new_call(call_id, stamp.parent)
+        call.announced = True
+        status = call.status = call.status or status
+        input = self._value(input)
+        name = None if name is None else self.clean(name)
+        facts_of = tool.describe(self.dialect, name, input)
+        update: dict[str, Any] = {
+            "sessionUpdate": ev.TOOL_CALL,
+            "toolCallId": call_id,
+            "title": self.clean(title) if title else facts_of.title,
+            "kind": kind or facts_of.kind,
+            "status": status,
+        }
+        if name is not None:
+            update["toolName"] = name
+        if isinstance(input, dict):
+            update["rawInput"] = input
+        for key, value in (
+            ("content", facts_of.content if content is None else self._value(content)),
+            ("locations", facts_of.locations if locations is None else self._value(locations)),
+        ):
+            if value:
+                update[key] = value
+        event = self._event(update, stamp)
+        event.call = call.number
+        event.facts = {"input": input, **facts}
+        self.sink(event)
+        self._thread(stamp.parent).attempt.append(call_id)
+        return True
+
+    def update(
+        self,
+        call_id: str,
+        stamp: Stamp,
+        *,
+        status: str | None = None,
+        done: bool | None = None,
+        title: str | None = None,
+        content: list[dict[str, Any]] | None = None,
+        locations: list[dict[str, Any]] | None = None,
+        raw_output: Any = ...,
+        again: bool = False,
+        **facts: Any,
+    ) -> bool:
+        """Tells how a call goes on or ended. It may come before its call.
+
+        ``done`` says that this is the result; left out, a terminal status says so. A second result for a closed call
+        is dropped (False) unless ``again``: the first stands. Facts for the reducer: ``input`` (arguments that came
+        late), ``name``, ``kind``, ``exit_code``, ``duration_ms``, ``result`` (only if it is not the content's text).
+        """
+        call_id = self.clean(call_id)
+        call = self._calls.get(call_id) or self._new_call(call_id, stamp.parent)
+        done = status in ("completed", "failed") if done is None else done
+        if call.closed and not again:
+            return False
+        call.closed = call.closed or done
+        call.status = status or call.status
+        update: dict[str, Any] = {"sessionUpdate": ev.TOOL_CALL_UPDATE, "toolCallId": call_id}
+        if status is not None:
+            update["status"] = status
+        if title:
+            update["title"] = self.clean(title)
+        if content:
+            update["content"] = self._value(content)
+        if locations:
+            update["locations"] = self._value(locations)
+        if raw_output is not ...:
+            update["rawOutput"] = self._value(raw_output)
+        event = self._event(update, stamp)
+        event.call = call.number
+        event.facts = {key: self._value(value) for key, value in facts.items() if value is not None}
+        event.facts["done"] = done
+        self.sink(event)
+        return True
+
+    # ------------------------------------------------------------ the rest
+
+    def plan(self, entries: list[dict[str, str]], stamp: Stamp) -> None:
+        """The whole plan, as ``{content, status, priority}`` entries (see ``tool.plan_entry``)."""
+        self.sink(self._event({"sessionUpdate": ev.PLAN, "entries": self._value(entries)}, stamp))
+
+    def error(self, message: str, stamp: Stamp, *, fatal: bool, notice: bool = False) -> None:
+        """What the harness says went wrong. A ``notice`` (retry, warning) is an event but no error of the run."""
+        event = self._event({"sessionUpdate": ev.ERROR, "message": self.clean(message), "fatal": fatal}, stamp)
+        event.facts = {"notice": notice}
+        self.sink(event)
+
+    def usage(
+        self,
+        scope: str,
+        usage: dict[str, Any],
+        stamp: Stamp,
+        *,
+        key: str | None = None,
+        side: bool = False,
+        total: dict[str, Any] | None = None,
+    ) -> None:
+        """Token counts of one model call (``scope`` "call") or the harness's own total ("run").
+
+        ``usage`` has the keys of ``types.TokenUsage``; None values are left out (see ``tokens``). ``key`` names the
+        model call: the last usage of a key counts; without one each is a call of its own. ``side`` marks a call that
+        is not the main loop's (compaction, title). ``total``: what ``run.usage.run`` becomes, where the record tells
+        only a share of it.
+        """
+        usage = {name: value for name, value in self._value(usage).items() if value is not None}
+        if not usage:
+            return
+        if key is not None:
+            if self._usages.get(key) == repr(usage):
+                return
+            self._usages[key] = repr(usage)
+        event = self._event({"sessionUpdate": ev.USAGE, "scope": scope, "usage": usage}, stamp)
+        event.facts = {"key": key, "side": side, "total": total}
+        self.sink(event)
+
+    def state(self, state: str, stamp: Stamp, **details: Any) -> None:
+        """One of the states of ``types.StateUpdate``; details that are None are left out."""
+        update = {"sessionUpdate": ev.STATE, "state": state}
+        update.update((key, self._value(value)) for key, value in details.items() if value is not None)
+        self.sink(self._event(update, stamp))
+
+    def session_state(self, stamp: Stamp, **details: Any) -> None:
+        """The ``session`` state, if it says anything new: sessionId, version, model, cwd, title."""
+        news = {k: self.clean(v) for k, v in details.items() if isinstance(v, str) and self.session.get(k) != v}
+        if news:
+            self.session.update(news)
+            self.state("session", stamp, **news)
+
+    def finish(self) -> None:
+        """The stream is over: surrogate halves that still wait become U+FFFD."""
+        for thread in self._threads.values():
+            for kind, log in thread.logs.items():
+                self._flush_halves(kind, log)
+
+    def clean(self, text: str) -> str:
+        """The text as it can be encoded; marks the record lossy if that changed it."""
+        cleaned = ev.clean(text)
+        if cleaned is not text and self.surrogates:
+            self.lossy = True
+        return cleaned
+
+    # ------------------------------------------------------------ inside
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.clean(value)
+        if not self.surrogates or not isinstance(value, (dict, list)):
+            return value
+        cleaned = ev.clean_value(value)
+        if cleaned != value:
+            self.lossy = True
+        return cleaned
+
+    def _event(self, update: dict[str, Any], stamp: Stamp) -> Event:
+        for name in Stamp.__slots__:
+            setattr(stamp, name, self._value(getattr(stamp, name)))
+        return Event(update, stamp, self.line, self.offset)
+
+    def _thread(self, name: str | None) -> Thread:
+        thread = self._threads.get(name)
+        if thread is None:
+            thread = self._threads[name] = Thread()
+        return thread
+
+    def _log(self, kind: str, thread: str | None) -> TextLog:
+        return self._thread(thread).logs[kind]
+
+    def _open(self, kind: str, key: Hashable, stamp: Stamp) -> Block:
+        log = self._log(kind, stamp.parent)
+        block = log.open.get(key)
+        if block is None:
+            block = log.open[key] = self._new_block(kind, stamp)
+        block.stamp = stamp
+        return block
+
+    def _new_block(self, kind: str, stamp: Stamp) -> Block:
+        self._blocks += 1
+        block = Block(self._blocks, stamp)
+        self._log(kind, stamp.parent).blocks.append(block)
+        return block
+
+    def _join(self, text: str) -> str:
+        """Text whose halves may have come over two deltas: pairs joined, what stays alone replaced."""
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return self.clean(text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"))
+        return text
+
+    def _append(self, kind: str, block: Block, text: str, stamp: Stamp) -> None:
+        if not text:
+            return
+        later = self._later(kind, block, stamp)
+        block.text += text
+        self._chunk(kind, block.number, text, sum(len(b.text) for b in later), stamp)
+        self._again(kind, later, stamp)
+
+    def _replace(self, kind: str, block: Block, text: str, stamp: Stamp) -> None:
+        if text == block.text:
+            return
+        same = 0
+        if text.startswith(block.text):
+            same = len(block.text)
+        else:
+            while same < min(len(text), len(block.text)) and text[same] == block.text[same]:
+                same += 1
+        later = self._later(kind, block, stamp)
+        gone = len(block.text) - same + sum(len(b.text) for b in later)
+        block.text = text
+        self._chunk(kind, block.number, text[same:], gone, stamp)
+        self._again(kind, later, stamp)
+
+    def _later(self, kind: str, block: Block, stamp: Stamp) -> list[Block]:
+        """The blocks after this one that have text: what is emitted for this one must move them back."""
+        blocks = self._log(kind, stamp.parent).blocks
+        if blocks[-1] is block:
+            return []
+        return [b for b in blocks[blocks.index(block) + 1 :] if b.text]
+
+    def _again(self, kind: str, blocks: list[Block], stamp: Stamp) -> None:
+        for block in blocks:
+            self._chunk(kind, block.number, block.text, 0, stamp)
+
+    def _chunk(self, kind: str, number: int, text: str, retract: int, stamp: Stamp) -> None:
+        event = self._event({"sessionUpdate": kind, "content": ev.text_block(text)}, stamp)
+        event.block = number
+        event.retract = retract
+        self.sink(event)
+
+    def _flush_halves(self, kind: str, log: TextLog) -> None:
+        for block in log.open.values():
+            if block.half:
+                block.half = ""
+                self.lossy = True
+                self._append(kind, block, "\ufffd", block.stamp)
+
+    def _new_call(self, call_id: str, thread: str | None) -> Call:
+        self._call_count += 1
+        call = self._calls[call_id] = Call(self._call_count, thread, self._turn)
+        return call
+
+
+def tokens(
+    prompt: int | None = None,
+    completion: int | None = None,
+    cached: int | None = None,
+    cost: float | None = None,
+    extra: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A ``types.TokenUsage``; what the wire did not print stays None and is left out."""
+    return {
+        "promptTokens": prompt,
+        "completionTokens": completion,
+        "cachedTokens": cached,
+        "costUsd": cost,
+        "extra": extra or None,
+    }
+
+
+_LARGEST = 2**53  # beyond it a float is no count any more
+
+
+def total(*counts: Any) -> int | None:
+    """The sum of the counts that the wire printed; None if it printed none of them."""
+    known = [number for number in map(count, counts) if number is not None]
+    return sum(known) if known else None
+
+
+def count(value: Any) -> int | None:
+    """A token count as printed: an integer of a sensible size, else None."""
+    return value if type(value) is int and -_LARGEST <= value <= _LARGEST else None
+
+
+def price(value: Any) -> float | None:
+    """A cost, duration or other measure as printed: a number of a sensible size, else None."""
+    return value if type(value) in (int, float) and -_LARGEST <= value <= _LARGEST else None

@@ -1,0 +1,142 @@
+"""The push parser: bytes in, events out, with the run and the report at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from . import event as ev
+from .detect import Detection, Detector
+from .dialect import DIALECTS, UNKNOWN, Mapper, is_record
+from .emit import Emitter
+from .event import Event
+from .record import Intake, Record
+from .report import Report
+from .run import Exit, Reducer
+
+
+class Engine:
+    """One stream from bytes to events and run.
+
+    Args:
+        dialect: name of the dialect, or None to find it.
+        kinds: event kinds to give out; None for all but ``state``.
+        strict: salvage nothing, raise MalformedLine.
+        max_line_bytes: longer lines are dropped and reported.
+        on_malformed: called with each malformed line's dict.
+    """
+
+    def __init__(
+        self,
+        *,
+        dialect: str | None = None,
+        kinds: Collection[str] | None = None,
+        strict: bool = False,
+        max_line_bytes: int = 256 << 20,
+        on_malformed: Callable[[dict[str, Any]], object] | None = None,
+    ) -> None:
+        self.detection: Detection | None = None
+        self._kinds = frozenset(ev.KINDS) - {ev.STATE} if kinds is None else frozenset(kinds)
+        self._intake = Intake(
+            strict=strict,
+            max_line_bytes=max_line_bytes,
+            on_malformed=on_malformed,
+            is_record=lambda value: is_record(value, self.dialect),
+        )
+        self._detector = Detector()
+        self._waiting: list[Record] = []  # until the dialect is known
+        self._mapper: Mapper | None = None
+        self._reducer = Reducer()
+        self._out: list[dict[str, Any]] = []
+        self._emitter: Emitter | None = None
+        self._closed = False
+        if dialect is not None:
+            self._decide(Detection(dialect, None, 1.0, ["given by the caller"]))
+
+    @property
+    def dialect(self) -> str | None:
+        return None if self.detection is None else self.detection.dialect
+
+    @property
+    def report(self) -> Report:
+        return self._intake.report
+
+    def feed(self, chunk: bytes | bytearray | memoryview) -> list[dict[str, Any]]:
+        """Takes the next bytes; gives the events of the lines that they complete."""
+        for record in self._intake.feed(chunk):
+            self._take(record)
+        return self._drain()
+
+    def close(self) -> list[dict[str, Any]]:
+        """The stream is over: an unfinished last line counts now. Gives the last events."""
+        if self._closed:
+            return []
+        self._closed = True
+        for record in self._intake.close():
+            self._take(record)
+        if self._mapper is None:
+            self._settle(self._detector.best())
+        if self._mapper is not None and self._emitter is not None:
+            self._emitter.lossy = False
+            self._mapper.close()
+            self._emitter.finish()
+            if self._emitter.lossy:
+                self.report.lossy += 1
+        return self._drain()
+
+    def run(self, exit: Exit | None = None) -> dict[str, Any]:
+        """The run so far, as ``Run.to_dict()`` has it."""
+        judge = None if self._mapper is None else self._mapper.judge
+        return self._reducer.to_dict(self.dialect, self.report.to_dict(), judge, exit)
+
+    # ------------------------------------------------------------ inside
+
+    def _drain(self) -> list[dict[str, Any]]:
+        out, self._out = self._out, []
+        return out
+
+    def _take(self, record: Record) -> None:
+        if self._mapper is not None:
+            self._map(record)
+            return
+        self._waiting.append(record)
+        found = self._detector.look(record.value, record.line, len(record.raw))
+        if found is not None:
+            self._settle(found)
+        elif self._detector.full:
+            self._settle(None)
+
+    def _settle(self, found: Detection | None) -> None:
+        """Decides on a dialect, or that the records that wait are of none."""
+        if found is not None:
+            self._decide(found)
+        waiting, self._waiting = self._waiting, []
+        for record in waiting:
+            self._map(record)
+
+    def _decide(self, found: Detection) -> None:
+        self.detection = found
+        self._emitter = Emitter(self._sink, found.dialect)
+        self._mapper = DIALECTS[found.dialect].Mapper(self._emitter)
+
+    def _map(self, record: Record) -> None:
+        emitter, mapper = self._emitter, self._mapper
+        if mapper is None or emitter is None:
+            self.report.unknown_type(record, record.type)
+            return
+        emitter.line, emitter.offset = record.line, record.offset
+        emitter.surrogates, emitter.lossy = record.may_hold_surrogates, False
+        outcome = mapper.map(record)
+        if outcome is None:
+            self.report.event(record)
+        elif outcome is UNKNOWN:
+            self.report.unknown_type(record, record.type)
+        else:
+            self.report.ignore(record, outcome)
+        if emitter.lossy and not record.lossy:  # the intake has counted the latter
+            self.report.lossy += 1
+
+    def _sink(self, event: Event) -> None:
+        self._reducer.take(event)
+        if event.kind in self._kinds:
+            self._out.append(event.to_dict())
