@@ -450,6 +450,20 @@ fn depth() {
 }
 
 #[test]
+fn a_huge_text_does_not_keep_its_memory() {
+    let mut tape = Tape::new();
+    let huge = format!("[{}0]", "0,".repeat(3_000_000));
+    assert_eq!(tape.parse(huge.as_bytes()).unwrap().root().len(), 3_000_001);
+    assert!(tape.nodes.len() > tape::KEPT);
+    assert!(tape.parse(b"[1]").is_ok());
+    assert!(tape.nodes.capacity() <= tape::KEPT);
+    assert_eq!(
+        tape.parse(huge.as_bytes()).unwrap().root().items().count(),
+        3_000_001
+    );
+}
+
+#[test]
 fn repeated_keys() {
     let mut tape = Tape::new();
     let doc = tape.parse(br#"{"a":1,"\u0061":2,"b":{"a":9},"a":[3],"\u00":0}"#);
