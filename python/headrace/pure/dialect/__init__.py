@@ -29,11 +29,15 @@ SURE = 100  # a Sign of this weight decides alone
 
 
 class Sign(NamedTuple):
-    """That a record belongs to a dialect: how sure (SURE decides alone, weights of several records add up) and why."""
+    """That a record belongs to a dialect: how sure (SURE decides alone, weights of several records add up) and why.
+
+    ``document``: it is a whole session, which the harness writes as one pretty-printed object over many lines.
+    """
 
     weight: int
     why: str
     version: str | None = None
+    document: bool = False
 
 
 class Unknown:
@@ -74,3 +78,10 @@ def is_record(value: Any, dialect: str | None = None) -> bool:
     """True if the object has the shape of a top-level record of the dialect (of any, if none is known yet)."""
     modules = [DIALECTS[dialect]] if dialect is not None else DIALECTS.values()
     return any(module.sign(value) is not None for module in modules)
+
+
+def is_document(value: dict[str, Any], dialect: str | None = None) -> bool:
+    """True if the object, printed over many lines and alone in its source, is one record of the dialect (of any)."""
+    modules = [DIALECTS[dialect]] if dialect is not None else DIALECTS.values()
+    signs = (module.sign(value) for module in modules)
+    return any(sign is not None and sign.document for sign in signs)
