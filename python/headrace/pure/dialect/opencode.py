@@ -290,8 +290,10 @@ def error(out: Emitter, value: Any, stamp: Stamp) -> Outcome:
     if message is None:
         return UNKNOWN
     data = value.get("data")
-    facts = {"name": value.get("name"), **(data if isinstance(data, dict) else {})}
-    extra = {key: facts[key] for key in ("name", "statusCode", "isRetryable", "ref") if facts.get(key) is not None}
+    extra = {"name": value["name"]} if isinstance(value.get("name"), str) else {}
+    for key in ("statusCode", "isRetryable", "ref"):
+        if isinstance(data, dict) and data.get(key) is not None:
+            extra[key] = data[key]
     out.error(message, with_extra(stamp, extra), fatal=stamp.parent is None and outcome_of(value) != "limit")
     return None
 
