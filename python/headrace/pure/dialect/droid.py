@@ -117,8 +117,8 @@ class Mapper:
         self.refused = False  # a message repeated it: the policy ended the run
         self.failed = False  # the agent loop told its error
         self.turning = False
-        self.message: str | None = None  # id of the message that streams (stream-jsonrpc)
-        self.blocks: dict[str, list[Any]] = {}  # its block indexes, text and thinking apart
+        self.streams: dict[str, Stream] = {}  # stream-jsonrpc: by delegating call, "" for the main agent
+        self.inputs: dict[str, Any] = {}  # arguments as told so far of calls without a result
         self.children: dict[str, str] = {}  # session of a sub-agent: the call that delegated
 
     def map(self, record: Record) -> Outcome:
@@ -330,6 +330,8 @@ class Mapper:
         if kind == "tool_call" and isinstance(value.get("toolUse"), dict):
             return self._tool_use(value["toolUse"], stamp)
         if kind == "tool_result" and isinstance(value.get("toolUseId"), str):
+            stamp.message_id = None  # that of the message which takes the result to the model
+            self.inputs.pop(value["toolUseId"], None)
             return self._result(value["toolUseId"], value.get("isError"), value.get("content"), stamp)
         if kind in ("tool_progress_update", "tool_progress"):
             return self._progress(value, stamp)
@@ -345,22 +347,22 @@ class Mapper:
         text = _text(value.get("textDelta"))
         if not text:
             return "empty text"
-        self._open(stamp)
-        chunk = ev.MESSAGE if kind.startswith("assistant") else ev.THOUGHT
-        blocks = self.blocks.setdefault(chunk, [])
-        index = value.get("blockIndex")
+        stream = self._stream(stamp)
+        chunk, blocks = (ev.MESSAGE, stream.texts) if kind.startswith("assistant") else (ev.THOUGHT, stream.thoughts)
+        index = count(value.get("blockIndex"))
         if index not in blocks:
             blocks.append(index)
-        self.out.delta(chunk, f"{blocks.index(index)}", text, stamp)
+        self.out.delta(chunk, blocks.index(index), text, stamp)
         return None
 
-    def _open(self, stamp: Stamp) -> None:
-        """Text of another message: the one before is over."""
-        if stamp.message_id != self.message:
-            self.message = stamp.message_id
-            self.blocks = {}
+    def _stream(self, stamp: Stamp) -> Stream:
+        """The message that the stamp's thread is at; with another id, the one before is over."""
+        stream = self.streams.get(stamp.parent or "")
+        if stream is None or stream.message != stamp.message_id:
+            stream = self.streams[stamp.parent or ""] = Stream(stamp.message_id)
             self.out.commit(stamp.parent)
             self.out.next_turn()
+        return stream
 
     def _whole_message(self, message: dict[str, Any], stamp: Stamp) -> Outcome:
         role, content = message.get("role"), message.get("content")
@@ -368,22 +370,8 @@ class Mapper:
         stamp.timestamp = stamp.timestamp or ev.iso_millis(message.get("createdAt"))
         stamp.model = _text(message.get("modelId"))
         if role == "assistant":
-            self._open(stamp)
-            places = {ev.MESSAGE: 0, ev.THOUGHT: 0}
-            for block in _list(content):
-                kind = block.get("type") if isinstance(block, dict) else None
-                text = _text(block.get(kind)) if kind in ("text", "thinking") else None
-                if text is not None:
-                    chunk = ev.MESSAGE if kind == "text" else ev.THOUGHT
-                    if chunk == ev.MESSAGE and is_refusal(text, self.refusal):
-                        self.refused = True
-                        continue
-                    self.out.final(chunk, f"{places[chunk]}", text, stamp)
-                    places[chunk] += 1
-                    if chunk == ev.MESSAGE:
-                        self._answered(text, stamp)
-                elif kind == "tool_use":
-                    self._tool_use(block, stamp)
+            self._stream(stamp).whole = True
+            self._blocks(_list(content), stamp)
             return None
         if role != "user":
             return "message of the harness"
@@ -397,16 +385,43 @@ class Mapper:
                 user_image(self.out, block, stamp)
         return None
 
+    def _blocks(self, blocks: list[Any], stamp: Stamp) -> None:
+        """The blocks of a whole message; the deltas of its n-th text belong to its n-th text block."""
+        texts = thoughts = 0
+        self.answer_id = None
+        for block in blocks:
+            kind = block.get("type") if isinstance(block, dict) else None
+            if kind == "text" and isinstance(block.get("text"), str):
+                if is_refusal(block["text"], self.refusal):
+                    self.refused = True
+                    continue
+                self.out.final(ev.MESSAGE, texts, block["text"], stamp)
+                self._answered(block["text"], stamp)
+                texts += 1
+            elif kind == "thinking" and isinstance(block.get("thinking"), str):
+                self.out.final(ev.THOUGHT, thoughts, block["thinking"], stamp)
+                thoughts += 1
+            elif kind == "tool_use":
+                self._tool_use(block, stamp)
+
     def _tool_use(self, block: dict[str, Any], stamp: Stamp) -> Outcome:
         """A call, which may come again with more of its arguments."""
         call_id, input = _text(block.get("id")), block.get("input")
         if call_id is None:
             return UNKNOWN
-        if self.out.is_open(call_id):
-            self.out.update(call_id, stamp, input=input if isinstance(input, dict) else None)
-            remember(self.todos, call_id, _text(block.get("name")), input)
-            return None
-        return self._call(call_id, block.get("name"), input, stamp)
+        name = _text(block.get("name"))
+        if not self.out.is_open(call_id):
+            self.inputs[call_id] = input
+            return self._call(call_id, name, input, stamp)
+        if not isinstance(input, dict) or self.inputs.get(call_id) == input:
+            return "call again"
+        self.inputs[call_id] = input
+        facts = tool.describe(NAME, name, input)
+        self.out.update(
+            call_id, stamp, title=facts.title, content=facts.content, locations=facts.locations, input=input
+        )
+        remember(self.todos, call_id, name, input)
+        return None
 
     def _progress(self, value: dict[str, Any], stamp: Stamp) -> Outcome:
         call_id, update = _text(value.get("toolUseId")), value.get("update")
@@ -480,6 +495,9 @@ class Mapper:
             return None
         if kind == "llm_retry":
             attempt, reason = count(value.get("attempt")), _text(value.get("reason"))
+            stream = self.streams.get(stamp.parent or "")
+            if stream is not None and not stream.whole:
+                self.out.abandon(stamp.parent, stamp)
             self.out.state("retry", stamp, phase="start", attempt=attempt, message=reason)
             return None
         if kind == "permission_resolved":
@@ -494,6 +512,18 @@ class Mapper:
                 self.children[child] = call_id
             return "session of a sub-agent"
         return IGNORED.get(kind, UNKNOWN) if isinstance(kind, str) else UNKNOWN
+
+
+class Stream:
+    """A message that comes in deltas."""
+
+    __slots__ = ("message", "texts", "thoughts", "whole")
+
+    def __init__(self, message: str | None) -> None:
+        self.message = message
+        self.texts: list[int | None] = []  # block indexes of its texts, in the order of their first deltas
+        self.thoughts: list[int | None] = []
+        self.whole = False  # the whole message came
 
 
 # ---------------------------------------------------------------- shapes that the session file shares
