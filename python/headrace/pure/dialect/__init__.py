@@ -60,7 +60,7 @@ class Mapper(Protocol):
     def judge(self, run: Reducer, exit: Exit) -> Ending | None: ...
 
 
-from . import droid, droid_session, evosci, minicode, opencode, pi, pi_session  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+from . import copilot, copilot_session, droid, droid_session, evosci, minicode, opencode, pi, pi_session  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
 
 #: every dialect; the order is that of preference when a stream fits two equally well
 DIALECTS: dict[str, ModuleType] = {
@@ -73,6 +73,8 @@ DIALECTS: dict[str, ModuleType] = {
         opencode,
         droid,
         droid_session,
+        copilot,
+        copilot_session,
     )
 }
 

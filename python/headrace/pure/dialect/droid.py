@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import event as ev
 from .. import tool
-from ..emit import Emitter, count, price, tokens, total
+from ..emit import Emitter, count, tokens, total
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
@@ -24,7 +24,9 @@ from . import SURE, UNKNOWN, Outcome, Sign
 NAME = "droid"
 
 #: keys of the init record of Claude Code and those who copied it, none of which Droid prints
-_CLAUDE_INIT = frozenset({"uuid", "apiKeySource", "permissionMode", "permission_mode", "mcp_servers", "qwen_code_version"})
+_CLAUDE_INIT = frozenset(
+    {"uuid", "apiKeySource", "permissionMode", "permission_mode", "mcp_servers", "qwen_code_version"}
+)
 #: all keys of the one record of the json mode, which is a near copy of Claude's result
 _RESULT = frozenset(
     {
@@ -158,9 +160,9 @@ class Mapper:
         if kind == "tool_result":
             error = value.get("error")
             message = error.get("message") if isinstance(error, dict) else error
-            content = value["value"] if "value" in value else message
-            extra = {"raw_output": {"error": error}} if isinstance(error, dict) else {}
-            return self._result(value.get("id"), value.get("isError"), content, stamp, **extra)
+            content = value.get("value", message)
+            raw = {"error": error} if isinstance(error, dict) else ...
+            return self._result(value.get("id"), value.get("isError"), content, stamp, raw)
         if kind == "completion":
             return self._completion(value, stamp)
         if kind == "result":
@@ -226,10 +228,10 @@ class Mapper:
         call(self.out, self.todos, call_id, _text(name), input, stamp)
         return None
 
-    def _result(self, call_id: Any, is_error: Any, content: Any, stamp: Stamp, **extra: Any) -> Outcome:
+    def _result(self, call_id: Any, is_error: Any, content: Any, stamp: Stamp, raw: Any = ...) -> Outcome:
         if not isinstance(call_id, str):
             return UNKNOWN
-        refusal = result(self.out, self.todos, call_id, is_error, content, stamp, **extra)
+        refusal = result(self.out, self.todos, call_id, is_error, content, stamp, raw)
         if stamp.parent is None:
             self.refusal = refusal
         return None
@@ -567,12 +569,12 @@ def result(
     is_error: Any,
     content: Any,
     stamp: Stamp,
-    **extra: Any,
+    raw: Any = ...,
 ) -> str | None:
     """The result of a call: a text or blocks. Returns what a failed call said."""
     blocks = ev.text_content(content) if isinstance(content, str) and content else content_of(content)
     failed = is_error is True
-    out.update(call_id, stamp, status="failed" if failed else "completed", content=blocks, **extra)
+    out.update(call_id, stamp, status="failed" if failed else "completed", content=blocks, raw_output=raw)
     entries = todos.pop(call_id, None)
     if entries is not None and not failed:
         out.plan(entries, stamp)

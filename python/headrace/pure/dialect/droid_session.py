@@ -33,11 +33,13 @@ def sign(record: dict[str, Any]) -> Sign | None:
     if kind == "agent_turn_outcome" and "turnId" in record:
         return Sign(SURE, "agent_turn_outcome with turnId")
     message = record.get("message")
-    if kind == "message" and isinstance(message, dict) and isinstance(message.get("content"), list):
-        if "id" in record and "uuid" not in record and "sessionID" not in record:
-            marked = _MESSAGE_MARKS & message.keys()
-            return Sign(SURE if marked else 30, "a message entry with blocks" + (" of Droid" if marked else ""))
-    return None
+    if kind != "message" or "id" not in record or "uuid" in record or "sessionID" in record:
+        return None
+    if not isinstance(message, dict) or not isinstance(message.get("content"), list):
+        return None
+    if _MESSAGE_MARKS & message.keys():
+        return Sign(SURE, "a message entry with blocks and what Droid says of it")
+    return Sign(30, "a message entry with blocks")
 
 
 class Mapper:

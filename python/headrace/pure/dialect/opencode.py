@@ -250,7 +250,7 @@ def call(out: Emitter, seat: Seat, part_id: str | None, value: dict[str, Any], s
         exit_code=count(metadata.get("exit")),
         duration_ms=_span(time),
         ended_at=ev.iso_millis(time.get("end")),
-        **({"raw_output": metadata} if metadata else {}),
+        raw_output=metadata or ...,
     )
     if name == "todowrite" and ok:
         entries = tool.plan_of(input.get("todos")) if isinstance(input, dict) else None
