@@ -60,7 +60,18 @@ class Mapper(Protocol):
     def judge(self, run: Reducer, exit: Exit) -> Ending | None: ...
 
 
-from . import copilot, copilot_session, droid, droid_session, evosci, minicode, opencode, pi, pi_session  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+from . import (  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+    copilot,
+    copilot_session,
+    droid,
+    droid_session,
+    evosci,
+    minicode,
+    opencode,
+    opencode_export,
+    pi,
+    pi_session,
+)
 
 #: every dialect; the order is that of preference when a stream fits two equally well
 DIALECTS: dict[str, ModuleType] = {
@@ -71,6 +82,7 @@ DIALECTS: dict[str, ModuleType] = {
         evosci,
         minicode,
         opencode,
+        opencode_export,
         droid,
         droid_session,
         copilot,

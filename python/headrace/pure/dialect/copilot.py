@@ -61,7 +61,6 @@ IGNORED = {
     "pending_messages.modified": "queue",
     "session.autopilot_stopped": "autopilot",
     "session.background_tasks_changed": "background tasks",
-    "session.binary_asset": "asset",
     "session.handoff": "handoff",
     "session.info": "information",
     "session.mcp_server_status_changed": "MCP servers",
@@ -90,6 +89,8 @@ IGNORED = {
 ERRORS = {"quota": "limit", "quota_exceeded": "limit", "context_limit": "limit"}
 #: codes of a failed call that mean a refusal
 REFUSALS = ("denied", "rejected")
+#: images that are kept for the result which refers to them
+ASSETS = 16
 
 
 def sign(record: dict[str, Any]) -> Sign | None:
@@ -129,6 +130,7 @@ class Mapper:
         self.failed: str | None = None  # outcome of an error since the last prompt
         self.denied = False  # a call was refused, and no text came after it
         self.turning = False
+        self.assets: dict[str, str] = {}  # session file: the last images, by asset id
 
     def map(self, record: Record) -> Outcome:
         value = record.value
@@ -300,7 +302,7 @@ class Mapper:
         if isinstance(shell, dict) and "exitCode" in shell:
             exit_code = count(shell["exitCode"])
             ok = ok and exit_code == 0
-        content = content_of(result) if isinstance(result, dict) else []
+        content = content_of(result, self.assets) if isinstance(result, dict) else []
         if not content and isinstance(error, dict) and isinstance(error.get("message"), str):
             content = ev.text_content(error["message"])
         if stamp.parent is None:
@@ -352,6 +354,13 @@ class Mapper:
                 cwd=_text(context.get("cwd")) if isinstance(context, dict) else None,
             )
             return None
+        if tail == "binary_asset":
+            asset, image = _text(data.get("assetId")), _text(data.get("data"))
+            if asset is not None and image is not None:
+                if len(self.assets) >= ASSETS:
+                    self.assets.pop(next(iter(self.assets)))
+                self.assets[asset] = image
+            return "asset"
         if tail == "tools_updated":
             self.out.session_state(stamp, model=_text(data.get("model")))
             return None
@@ -427,16 +436,19 @@ class Mapper:
 # ---------------------------------------------------------------- shapes
 
 
-def content_of(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Tool content: the text, and the images that an MCP server or a viewed file gave."""
+def content_of(result: dict[str, Any], assets: dict[str, str]) -> list[dict[str, Any]]:
+    """Tool content: the text, and the images that an MCP server or a viewed file gave (a stored one by asset id)."""
     text = _text(result.get("content"))
     blocks = ev.text_content(text) if text else []
     images = result.get("contents")
     if not isinstance(images, list):
         images = result.get("binaryResultsForLlm")
     for item in images if isinstance(images, list) else []:
-        if isinstance(item, dict) and item.get("type") == "image" and isinstance(item.get("data"), str):
-            blocks.append(ev.wrapped(ev.image_block(item["data"], _text(item.get("mimeType")) or "")))
+        if not isinstance(item, dict) or item.get("type") != "image":
+            continue
+        data = _text(item.get("data")) or assets.get(_text(item.get("assetId")) or "")
+        if data is not None:
+            blocks.append(ev.wrapped(ev.image_block(data, _text(item.get("mimeType")) or "")))
     return blocks
 
 

@@ -35,7 +35,7 @@ def sign(record: dict[str, Any]) -> Sign | None:
     message = record.get("message")
     if kind != "message" or "id" not in record or "uuid" in record or "sessionID" in record:
         return None
-    if not isinstance(message, dict) or not isinstance(message.get("content"), list):
+    if not isinstance(message, dict) or not isinstance(message.get("content"), list) or "timestamp" in message:
         return None
     if _MESSAGE_MARKS & message.keys():
         return Sign(SURE, "a message entry with blocks and what Droid says of it")

@@ -333,6 +333,7 @@ def with_extra(stamp: Stamp, extra: dict[str, Any]) -> Stamp:
         session_id=stamp.session_id,
         message_id=stamp.message_id,
         timestamp=stamp.timestamp,
+        model=stamp.model,
         parent=stamp.parent,
         extra=extra,
     )
