@@ -48,9 +48,10 @@ def sign(record: dict[str, Any]) -> Sign | None:
         return Sign(
             SURE, "a session with info and messages", version if isinstance(version, str) else None, document=True
         )
-    if record.get("table") in PLACES and isinstance(record.get("row"), dict):
-        version = record["row"].get("version") if record["table"] == "session" else None
-        return Sign(SURE, f"a row of {record['table']}", version if isinstance(version, str) else None)
+    table, row = record.get("table"), record.get("row")
+    if isinstance(table, str) and table in PLACES and isinstance(row, dict):
+        version = row.get("version") if table == "session" else None
+        return Sign(SURE, f"a row of {table}", version if isinstance(version, str) else None)
     if _folder(record.get("file")) in PLACES and "json" in record:
         return Sign(SURE, f"a stored file of {_folder(record['file'])}")
     return None
