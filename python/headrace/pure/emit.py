@@ -191,12 +191,12 @@ class Emitter:
 
     def knows(self, call_id: str) -> bool:
         """True if a ``tool_call`` event with this id was emitted."""
-        call = self._calls.get(call_id)
+        call = self._calls.get(ev.clean(call_id))
         return call is not None and call.announced
 
     def is_open(self, call_id: str) -> bool:
         """True if the latest call with this id was announced and has no result yet."""
-        call = self._calls.get(call_id)
+        call = self._calls.get(ev.clean(call_id))
         return call is not None and call.announced and not call.closed
 
     def open_calls(self, thread: str | None = None) -> list[str]:

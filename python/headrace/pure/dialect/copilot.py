@@ -100,8 +100,8 @@ def sign(record: dict[str, Any]) -> Sign | None:
     if not is_envelope(record) or kind in STORED:
         return None
     if record.get("ephemeral") is True:
-        return Sign(SURE, f"{kind} with data, and ephemeral")
-    return Sign(50, f"{kind} with data and parentId")
+        return Sign(SURE, "a dotted type with data, and ephemeral")
+    return Sign(50, "a dotted type with data and parentId")
 
 
 def is_envelope(record: dict[str, Any]) -> bool:
@@ -154,9 +154,13 @@ class Mapper:
         if agent is not None:
             call_id = _text(data.get("toolCallId"))
             if value.get("type") == "subagent.started" and call_id is not None:
-                self.agents[agent] = call_id
-            parent = self.agents.get(agent) or parent or agent
-        return Stamp(message_id=_text(data.get("messageId")), timestamp=_text(value.get("timestamp")), parent=parent)
+                self.agents[ev.clean(agent)] = ev.clean(call_id)
+            parent = self.agents.get(ev.clean(agent)) or parent or agent
+        return Stamp(
+            message_id=_text(data.get("messageId")),
+            timestamp=_text(value.get("timestamp")),
+            parent=None if parent is None else ev.clean(parent),
+        )
 
     def take(self, kind: str, data: dict[str, Any], stamp: Stamp) -> Outcome:
         """One envelope; the session file has most of them too."""
@@ -359,7 +363,7 @@ class Mapper:
             if asset is not None and image is not None:
                 if len(self.assets) >= ASSETS:
                     self.assets.pop(next(iter(self.assets)))
-                self.assets[asset] = image
+                self.assets[ev.clean(asset)] = ev.clean(image)
             return "asset"
         if tail == "tools_updated":
             self.out.session_state(stamp, model=_text(data.get("model")))
@@ -446,7 +450,8 @@ def content_of(result: dict[str, Any], assets: dict[str, str]) -> list[dict[str,
     for item in images if isinstance(images, list) else []:
         if not isinstance(item, dict) or item.get("type") != "image":
             continue
-        data = _text(item.get("data")) or assets.get(_text(item.get("assetId")) or "")
+        asset = _text(item.get("assetId"))
+        data = _text(item.get("data")) or assets.get(ev.clean(asset or ""))
         if data is not None:
             blocks.append(ev.wrapped(ev.image_block(data, _text(item.get("mimeType")) or "")))
     return blocks

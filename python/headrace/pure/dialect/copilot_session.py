@@ -26,7 +26,7 @@ def sign(record: dict[str, Any]) -> Sign | None:
         return Sign(SURE, "session.start", version if isinstance(version, str) else None)
     if kind in copilot.STORED:
         return Sign(SURE, f"{kind}, which is only stored")
-    return Sign(50, f"{kind} with data and parentId")
+    return Sign(50, "a dotted type with data and parentId")
 
 
 class Mapper:

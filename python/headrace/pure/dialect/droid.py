@@ -81,7 +81,7 @@ def sign(record: dict[str, Any]) -> Sign | None:
     kind = record.get("type")
     method = record.get("method")
     if isinstance(method, str) and method.startswith("droid."):
-        return Sign(SURE, f"the method {method}")
+        return Sign(SURE, "a method of droid")
     if "factoryApiVersion" in record:
         return Sign(SURE, "factoryApiVersion")
     if not isinstance(record.get("session_id"), str):
@@ -200,15 +200,16 @@ class Mapper:
     def _answered(self, text: str, stamp: Stamp) -> None:
         if stamp.parent is not None:
             return
-        if stamp.message_id is None or stamp.message_id != self.answer_id:
+        message = clean(stamp.message_id)
+        if message is None or message != self.answer_id:
             self.answer = ""
-        self.answer, self.answer_id = self.answer + text, stamp.message_id
+        self.answer, self.answer_id = self.answer + ev.clean(text), message
 
     def _reasoning(self, text: str | None, stamp: Stamp) -> Outcome:
         """With some providers each thought is printed twice."""
         if not text:
             return "empty text"
-        thought = [stamp.message_id or "", text]
+        thought = [clean(stamp.message_id) or "", ev.clean(text)]
         if thought == self.thought:
             return "thought again"
         self.thought = thought
@@ -238,7 +239,9 @@ class Mapper:
 
     def _completion(self, value: dict[str, Any], stamp: Stamp) -> Outcome:
         text = _text(value.get("finalText"))
-        if text and _without_blanks(text) != _without_blanks(self.answer):  # it is trimmed, and joins the blocks
+        if text and _without_blanks(ev.clean(text)) != _without_blanks(
+            self.answer
+        ):  # it is trimmed, and joins the blocks
             self.out.whole(ev.MESSAGE, text, stamp)
         usage(self.out, value.get("usage"), stamp)
         self.turning = False
@@ -323,7 +326,7 @@ class Mapper:
             session_id=_text(session_id),
             message_id=_text(value.get("messageId")),
             timestamp=ev.iso_millis(value.get("timestamp")) or _text(value.get("timestamp")),
-            parent=self.children.get(session_id) if isinstance(session_id, str) else None,
+            parent=self.children.get(clean(session_id) or ""),
         )
         if kind in ("assistant_text_delta", "thinking_text_delta"):
             return self._delta(kind, value, stamp)
@@ -333,7 +336,7 @@ class Mapper:
             return self._tool_use(value["toolUse"], stamp)
         if kind == "tool_result" and isinstance(value.get("toolUseId"), str):
             stamp.message_id = None  # that of the message which takes the result to the model
-            self.inputs.pop(value["toolUseId"], None)
+            self.inputs.pop(ev.clean(value["toolUseId"]), None)
             return self._result(value["toolUseId"], value.get("isError"), value.get("content"), stamp)
         if kind in ("tool_progress_update", "tool_progress"):
             return self._progress(value, stamp)
@@ -360,8 +363,9 @@ class Mapper:
     def _stream(self, stamp: Stamp) -> Stream:
         """The message that the stamp's thread is at; with another id, the one before is over."""
         stream = self.streams.get(stamp.parent or "")
-        if stream is None or stream.message != stamp.message_id:
-            stream = self.streams[stamp.parent or ""] = Stream(stamp.message_id)
+        message = clean(stamp.message_id)
+        if stream is None or stream.message != message:
+            stream = self.streams[stamp.parent or ""] = Stream(message)
             self.out.commit(stamp.parent)
             self.out.next_turn()
         return stream
@@ -411,13 +415,13 @@ class Mapper:
         call_id, input = _text(block.get("id")), block.get("input")
         if call_id is None:
             return UNKNOWN
-        name = _text(block.get("name"))
+        name, key = _text(block.get("name")), ev.clean(call_id)
         if not self.out.is_open(call_id):
-            self.inputs[call_id] = input
+            self.inputs[key] = input
             return self._call(call_id, name, input, stamp)
-        if not isinstance(input, dict) or self.inputs.get(call_id) == input:
+        if not isinstance(input, dict) or self.inputs.get(key) == input:
             return "call again"
-        self.inputs[call_id] = input
+        self.inputs[key] = input
         facts = tool.describe(NAME, name, input)
         self.out.update(
             call_id, stamp, title=facts.title, content=facts.content, locations=facts.locations, input=input
@@ -509,7 +513,7 @@ class Mapper:
                     self.out.state("approval", stamp, phase="settled", toolCallId=call_id, decision=decision)
             return None
         if kind == "child_session_available":
-            child, call_id = _text(value.get("childSessionId")), _text(value.get("toolUseId"))
+            child, call_id = clean(value.get("childSessionId")), clean(value.get("toolUseId"))
             if child is not None and call_id is not None:
                 self.children[child] = call_id
             return "session of a sub-agent"
@@ -545,7 +549,7 @@ def remember(todos: dict[str, list[dict[str, str]]], call_id: str, name: str | N
     if name == "TodoWrite" and isinstance(input, dict):
         entries = plan(input.get("todos"))
         if entries is not None:
-            todos[call_id] = entries
+            todos[ev.clean(call_id)] = ev.clean_value(entries)
 
 
 def plan(todos: Any) -> list[dict[str, str]] | None:
@@ -575,15 +579,15 @@ def result(
     blocks = ev.text_content(content) if isinstance(content, str) and content else content_of(content)
     failed = is_error is True
     out.update(call_id, stamp, status="failed" if failed else "completed", content=blocks, raw_output=raw)
-    entries = todos.pop(call_id, None)
+    entries = todos.pop(ev.clean(call_id), None)
     if entries is not None and not failed:
         out.plan(entries, stamp)
-    return content if failed and isinstance(content, str) else None
+    return clean(content) if failed else None
 
 
 def is_refusal(text: str, refusal: str | None) -> bool:
     """True if a message only repeats what the failed call before it said."""
-    return refusal is not None and text in (refusal, refusal.removeprefix("Error: "))
+    return refusal is not None and ev.clean(text) in (refusal, refusal.removeprefix("Error: "))
 
 
 def content_of(content: Any) -> list[dict[str, Any]]:
@@ -652,3 +656,8 @@ def _list(value: Any) -> list[Any]:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def clean(value: Any) -> str | None:
+    """A text that is kept."""
+    return ev.clean(value) if isinstance(value, str) else None

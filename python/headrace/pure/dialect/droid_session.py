@@ -48,7 +48,6 @@ class Mapper:
         self.todos: dict[str, list[dict[str, str]]] = {}
         self.refusal: str | None = None
         self.refused = False
-        self.failed = False
         self.seen: set[str] = set()  # ids of messages
 
     def map(self, record: Record) -> Outcome:
@@ -79,9 +78,9 @@ class Mapper:
 
     def _message(self, message_id: Any, message: dict[str, Any], stamp: Stamp) -> Outcome:
         if isinstance(message_id, str):
-            if message_id in self.seen:
+            if ev.clean(message_id) in self.seen:
                 return "message again"
-            self.seen.add(message_id)
+            self.seen.add(ev.clean(message_id))
         role, content = message.get("role"), message.get("content")
         blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
         if role == "assistant":
@@ -139,14 +138,13 @@ class Mapper:
         return told
 
     def _start(self, stamp: Stamp) -> None:
-        self.refusal, self.refused, self.failed = None, False, False
+        self.refusal, self.refused = None, False
         self.out.state("turn", stamp, phase="start")
 
     def _notice(self, blocks: list[dict[str, Any]], stamp: Stamp) -> Outcome:
         """What the harness tells the user, and the model does not see: why a model call failed."""
         for block in blocks:
             if block.get("type") == "text" and isinstance(block.get("text"), str):
-                self.failed = True
                 self.out.error(block["text"], stamp, fatal=True)
         return None
 

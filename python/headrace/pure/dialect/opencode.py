@@ -77,7 +77,7 @@ class Mapper:
         stamp.message_id = _text(inner.get("messageID"))
         if kind == "text" and inner.get("synthetic") is True:
             return self._synthetic(inner, stamp)
-        return part(self.out, self.seat, PARTS[kind], inner, stamp)
+        return part(self.out, self.seat, PARTS[kind], _text(inner.get("id")), inner, stamp)
 
     def close(self) -> None:
         if self.overflow is not None:  # no compaction came: it was the end
@@ -97,7 +97,7 @@ class Mapper:
         outcome = error(self.out, value, stamp)
         if outcome is UNKNOWN:
             return outcome
-        self.overflow = error_message(value) if outcome_of(value) == "limit" else None
+        self.overflow = ev.clean(error_message(value) or "") if outcome_of(value) == "limit" else None
         self.seat.turning = False
         self.out.state("turn", stamp, phase="end", outcome=outcome_of(value), reason=_text(value.get("name")))
         return None
@@ -123,13 +123,13 @@ def part(
     out: Emitter,
     seat: Seat,
     kind: Any,
+    part_id: str | None,
     value: dict[str, Any],
     stamp: Stamp,
     *,
     side: bool = False,
 ) -> Outcome:
     """A part of an assistant's message."""
-    part_id = _text(value.get("id"))
     if kind == "step-start":
         step_start(out, seat, stamp)
         return None
@@ -148,12 +148,13 @@ def part(
 
 
 def step_start(out: Emitter, seat: Seat, stamp: Stamp) -> None:
-    if seat.stepping and seat.message == stamp.message_id:
+    message = None if stamp.message_id is None else ev.clean(stamp.message_id)
+    if seat.stepping and seat.message == message:
         out.abandon(stamp.parent, stamp)
         out.state("retry", stamp, phase="start")
     out.commit(stamp.parent)
     out.next_turn()
-    seat.message, seat.stepping, seat.refused, seat.stopped = stamp.message_id, True, False, False
+    seat.message, seat.stepping, seat.refused, seat.stopped = message, True, False, False
     if not seat.turning and stamp.parent is None:
         seat.turning = True
         out.state("turn", stamp, phase="start")
@@ -167,7 +168,7 @@ def step_finish(
         "call",
         usage_of(value.get("tokens"), value.get("cost")),
         stamp,
-        key=None if part_id is None else f"part:{part_id}",
+        key=None if part_id is None else f"part:{ev.clean(part_id)}",
         side=side,
     )
     out.commit(stamp.parent)

@@ -66,14 +66,14 @@ class Message:
 
     __slots__ = ("created", "error", "id", "model", "role", "session", "side", "summary")
 
-    def __init__(self, message_id: str, info: dict[str, Any], session: str | None) -> None:
+    def __init__(self, message_id: str, session: str | None, info: dict[str, Any]) -> None:
         time = info.get("time")
         self.id = message_id
         self.session = session
         self.role = info.get("role")
-        self.model = _text(info.get("modelID"))
+        self.model = _clean(info.get("modelID"))
         self.created = ev.iso_millis(time.get("created")) if isinstance(time, dict) else None
-        self.error = info.get("error")
+        self.error = ev.clean_value(info.get("error"))
         self.side = info.get("summary") is True or info.get("mode") == "compaction"
         self.summary: str | None = None  # the last text of a compaction
 
@@ -82,7 +82,7 @@ class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
         self.seats: dict[str, opencode.Seat] = {}  # by session
-        self.messages: dict[str, deque[Message]] = {}  # dumps: those that have not ended, by session
+        self.waiting: dict[str, deque[Message]] = {}  # dumps: those that have not ended, by session
         self.children: dict[str, str] = {}  # session of a sub-agent: the call that delegated
         self.sessions: dict[str, str | None] = {}  # those that were told: their parent session
         self.main: str | None = None  # the session that the run is of
@@ -97,10 +97,20 @@ class Mapper:
         folder = _folder(value.get("file"))
         if folder in IGNORED_PLACES:
             return IGNORED_PLACES[folder]
-        return self._stored(folder, stored) if isinstance(stored, dict) else UNKNOWN
+        if not isinstance(stored, dict):
+            return UNKNOWN
+        if folder == "session":
+            self._session(stored, _clean(stored.get("parentID")))
+            return None
+        session = _clean(stored.get("sessionID"))
+        if folder == "message":
+            return self._message(_clean(stored.get("id")), session, stored)
+        if folder == "part":
+            return self._later_part(_clean(stored.get("messageID")), session, _text(stored.get("id")), stored)
+        return UNKNOWN
 
     def close(self) -> None:
-        for waiting in self.messages.values():
+        for waiting in self.waiting.values():
             for message in waiting:
                 self._end(message)
 
@@ -116,10 +126,10 @@ class Mapper:
             if not isinstance(item, dict) or not isinstance(item.get("info"), dict):
                 continue
             told = item["info"]
-            message = Message(_text(told.get("id")) or "", told, _text(info.get("id")))
+            message = Message(_clean(told.get("id")) or "", _clean(info.get("id")), told)
             for part in item["parts"] if isinstance(item.get("parts"), list) else ():
                 if isinstance(part, dict):
-                    self._part(part, message)
+                    self._part(message, _text(part.get("id")), part)
             self._end(message)
         return None
 
@@ -140,41 +150,40 @@ class Mapper:
                         "cache": {"read": row.get("tokens_cache_read"), "write": row.get("tokens_cache_write")},
                     },
                 },
-                _text(row.get("parent_id")),
+                _clean(row.get("parent_id")),
             )
             return None
-        data = _decoded(row.get("data"))
-        if table in ("message", "part") and isinstance(data, dict):
-            ids = {"id": row.get("id"), "sessionID": row.get("session_id"), "messageID": row.get("message_id")}
-            return self._stored(table, {**data, **ids})
+        data, session = _decoded(row.get("data")), _clean(row.get("session_id"))
+        if table == "message" and isinstance(data, dict):
+            return self._message(_clean(row.get("id")), session, data)
+        if table == "part" and isinstance(data, dict):
+            return self._later_part(_clean(row.get("message_id")), session, _text(row.get("id")), data)
         return IGNORED_PLACES.get(table, UNKNOWN) if isinstance(table, str) else UNKNOWN
 
-    def _stored(self, place: Any, value: dict[str, Any]) -> Outcome:
-        """A session, message or part with its ids."""
-        if place == "session":
-            self._session(value, _text(value.get("parentID")))
-            return None
-        if place == "message":
-            message_id, session = _text(value.get("id")), _text(value.get("sessionID"))
-            if message_id is None:
-                return UNKNOWN
-            self.messages.setdefault(session or "", deque()).append(Message(message_id, value, session))
-            return "message, told with its parts"
-        message_id, session = _text(value.get("messageID")), _text(value.get("sessionID"))
-        if place != "part" or message_id is None:
+    def _message(self, message_id: str | None, session: str | None, info: dict[str, Any]) -> Outcome:
+        if message_id is None:
             return UNKNOWN
-        waiting = self.messages.setdefault(session or "", deque())
+        self.waiting.setdefault(session or "", deque()).append(Message(message_id, session, info))
+        return "message, told with its parts"
+
+    def _later_part(
+        self, message_id: str | None, session: str | None, part_id: str | None, part: dict[str, Any]
+    ) -> Outcome:
+        """A part in a dump: the messages before its own are over."""
+        if message_id is None:
+            return UNKNOWN
+        waiting = self.waiting.setdefault(session or "", deque())
         while waiting and waiting[0].id < message_id:  # ids ascend in time
             self._end(waiting.popleft())
         if not waiting or waiting[0].id != message_id:
-            waiting.appendleft(Message(message_id, {"role": "assistant"}, session))
-        return self._part(value, waiting[0])
+            waiting.appendleft(Message(message_id, session, {"role": "assistant"}))
+        return self._part(waiting[0], part_id, part)
 
     # ------------------------------------------------------------ sessions, messages, parts
 
     def _session(self, info: dict[str, Any], parent: str | None) -> None:
         """A session; one whose parent is in the same dump is a sub-agent's."""
-        session_id = _text(info.get("id"))
+        session_id = _clean(info.get("id"))
         if session_id is not None:
             self.sessions[session_id] = parent
         if parent is not None and (parent in self.sessions or session_id in self.children):
@@ -217,7 +226,7 @@ class Mapper:
             parent=self._thread(message.session),
         )
 
-    def _part(self, part: dict[str, Any], message: Message) -> Outcome:
+    def _part(self, message: Message, part_id: str | None, part: dict[str, Any]) -> Outcome:
         kind, seat = part.get("type"), self._seat(message)
         stamp = self._stamp(message)
         stamp.message_id = message.id
@@ -239,10 +248,10 @@ class Mapper:
             self.out.image(ev.MESSAGE, image, stamp)
             return None
         if kind == "tool":
-            self._delegated(part, stamp.parent)
+            self._delegated(part)
         if kind == "text" and message.side:
-            message.summary = _text(part.get("text"))
-        outcome = opencode.part(self.out, seat, kind, part, stamp, side=message.side)
+            message.summary = _clean(part.get("text"))
+        outcome = opencode.part(self.out, seat, kind, part_id, part, stamp, side=message.side)
         return IGNORED_PARTS.get(kind, outcome) if outcome is UNKNOWN and isinstance(kind, str) else outcome
 
     def _prompt(self, kind: Any, part: dict[str, Any], seat: opencode.Seat, stamp: Stamp) -> Outcome:
@@ -257,13 +266,13 @@ class Mapper:
         self.out.image(ev.USER, image, stamp)
         return None
 
-    def _delegated(self, part: dict[str, Any], parent: str | None) -> None:
+    def _delegated(self, part: dict[str, Any]) -> None:
         """A `task` call names the session of its sub-agent."""
         state = part.get("state")
         metadata = state.get("metadata") if isinstance(state, dict) else None
         child = metadata.get("sessionId") if isinstance(metadata, dict) else None
-        call_id = _text(part.get("callID"))
-        if isinstance(child, str) and call_id is not None:
+        child, call_id = _clean(child), _clean(part.get("callID"))
+        if child is not None and call_id is not None:
             self.children[child] = call_id
 
     def _end(self, message: Message) -> None:
@@ -285,7 +294,7 @@ def _decoded(value: Any) -> Any:
     if not isinstance(value, str):
         return None
     try:
-        return json.loads(value.encode("utf-8", "surrogatepass"))
+        return json.loads(ev.clean(value).encode())
     except json.JsonError:
         return None
 
@@ -299,3 +308,8 @@ def _when(part: dict[str, Any]) -> str | None:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _clean(value: Any) -> str | None:
+    """A text that is kept."""
+    return ev.clean(value) if isinstance(value, str) else None

@@ -101,7 +101,6 @@ class Reducer:
                     text.text = text.text[: len(text.text) - part]
                     gone -= part
                     if not text.text and not text.images:  # if it is said again, then in its new place
-                        del self.texts[at]
                         del self.blocks[text.number]
                     if not gone:
                         break
