@@ -191,10 +191,10 @@ class Mapper:
 
     def _assistant(self, tail: str, data: dict[str, Any], stamp: Stamp) -> Outcome:
         if tail == "message_delta":
-            return self._delta(ev.MESSAGE, stamp.message_id, data, stamp)
+            return self._delta(ev.MESSAGE, stamp.message_id or "", data, stamp)
         if tail == "reasoning_delta":
             self._seat(stamp).streamed = True
-            return self._delta(ev.THOUGHT, _text(data.get("reasoningId")), data, stamp)
+            return self._delta(ev.THOUGHT, _text(data.get("reasoningId")) or "", data, stamp)
         if tail == "message":
             return self._message(data, stamp)
         if tail == "reasoning":
@@ -226,7 +226,7 @@ class Mapper:
     def _seat(self, stamp: Stamp) -> Seat:
         return self.seats.setdefault(stamp.parent or "", Seat())
 
-    def _delta(self, kind: str, key: str | None, data: dict[str, Any], stamp: Stamp) -> Outcome:
+    def _delta(self, kind: str, key: str, data: dict[str, Any], stamp: Stamp) -> Outcome:
         text = _text(data.get("deltaContent"))
         if not text:
             return "empty text"
@@ -245,7 +245,7 @@ class Mapper:
             self.out.whole(ev.THOUGHT, thought, stamp)
         text = _text(data.get("content"))
         if text is not None:
-            self.out.final(ev.MESSAGE, stamp.message_id, text, stamp)
+            self.out.final(ev.MESSAGE, stamp.message_id or "", text, stamp)
         if text and stamp.parent is None:
             self.denied = False
         requests = data.get("toolRequests")
@@ -265,7 +265,7 @@ class Mapper:
             return "empty text"
         if seat.told is not None:
             return "thought again"
-        self.out.final(ev.THOUGHT, _text(data.get("reasoningId")), text, stamp)
+        self.out.final(ev.THOUGHT, _text(data.get("reasoningId")) or "", text, stamp)
         return None
 
     def _user(self, data: dict[str, Any], stamp: Stamp) -> Outcome:

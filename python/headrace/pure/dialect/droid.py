@@ -312,7 +312,7 @@ class Mapper:
             )
             return "response"
         message = error.get("message") if isinstance(error, dict) else None
-        if not isinstance(message, str) or not isinstance(error, dict) or error.get("code") in _HARMLESS:
+        if not isinstance(message, str) or not isinstance(error, dict) or count(error.get("code")) in _HARMLESS:
             return "response"
         fatal = not self.turning and not self.answer
         self.out.error(message, Stamp(), fatal=fatal)

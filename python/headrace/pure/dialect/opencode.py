@@ -191,15 +191,19 @@ def usage_of(value: Any, cost: Any, *, reasoning_apart: bool | None = None) -> d
     prompt = total(value.get("input"), cache.get("read"), cache.get("write"))
     completion, reasoning = count(value.get("output")), count(value.get("reasoning"))
     if reasoning_apart is None:
-        sum_without = total(prompt, completion)
-        reasoning_apart = count(value.get("total")) is not None and value["total"] != sum_without
+        printed = count(value.get("total"))
+        reasoning_apart = printed is not None and printed != plus(prompt, completion)
     return tokens(
         prompt,
-        total(completion, reasoning) if reasoning_apart else completion,
+        plus(completion, reasoning) if reasoning_apart else completion,
         count(cache.get("read")),
         price(cost),
         {key: item for key, item in value.items() if key not in ("input", "output")},
     )
+
+
+def plus(one: int | None, two: int | None) -> int | None:
+    return two if one is None else one if two is None else one + two
 
 
 def call(out: Emitter, seat: Seat, part_id: str | None, value: dict[str, Any], stamp: Stamp) -> Outcome:

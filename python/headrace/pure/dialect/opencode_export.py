@@ -200,7 +200,8 @@ class Mapper:
         )
         if isinstance(info.get("tokens"), dict):
             usage = opencode.usage_of(info["tokens"], info.get("cost"), reasoning_apart=True)
-            self.out.usage("run", usage, stamp, key="run")
+            if usage["promptTokens"] is not None:
+                self.out.usage("run", usage, stamp, key="run")
 
     def _thread(self, session: str | None) -> str | None:
         """The call that delegated to the session; None for the main one."""
