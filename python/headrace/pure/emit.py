@@ -20,11 +20,12 @@ from .event import Event, Stamp
 
 
 class Block:
-    __slots__ = ("half", "number", "stamp", "text")
+    __slots__ = ("half", "number", "order", "stamp", "text")
 
-    def __init__(self, number: int, stamp: Stamp) -> None:
+    def __init__(self, number: int, stamp: Stamp, order: str | None) -> None:
         self.number = number
         self.stamp = stamp
+        self.order = order
         self.text = ""  # as emitted
         self.half = ""  # a high surrogate that waits for its low half
 
@@ -107,10 +108,15 @@ class Emitter:
         block.half = ""
         self._replace(kind, block, self.clean(text), stamp)
 
-    def whole(self, kind: str, text: str, stamp: Stamp) -> None:
-        """A block that comes in one piece."""
+    def whole(self, kind: str, text: str, stamp: Stamp, *, order: str | None = None) -> None:
+        """A block that comes in one piece.
+
+        ``order`` is for harnesses that print blocks in another order than the model said them: a block goes before
+        those of the same attempt whose order is greater (as strings). What they said is taken back and said again.
+        """
         if text:
-            self._append(kind, self._new_block(kind, stamp), self.clean(text), stamp)
+            order = None if order is None else self.clean(order)
+            self._append(kind, self._new_block(kind, stamp, order), self.clean(text), stamp)
 
     def image(self, kind: str, block: dict[str, Any], stamp: Stamp) -> None:
         """A chunk that holds an image block (``event.image_block``)."""
@@ -185,12 +191,12 @@ class Emitter:
 
     def knows(self, call_id: str) -> bool:
         """True if a ``tool_call`` event with this id was emitted."""
-        call = self._calls.get(call_id)
+        call = self._calls.get(ev.clean(call_id))
         return call is not None and call.announced
 
     def is_open(self, call_id: str) -> bool:
         """True if the latest call with this id was announced and has no result yet."""
-        call = self._calls.get(call_id)
+        call = self._calls.get(ev.clean(call_id))
         return call is not None and call.announced and not call.closed
 
     def open_calls(self, thread: str | None = None) -> list[str]:
@@ -216,7 +222,7 @@ class Emitter:
         """Announces a tool call. Kind, title, locations and diffs come from the tool table unless given.
 
         A call that is still open in this turn is the same call printed again and gives no event (False), unless
-        ``again``. Facts for the reducer: ``started_at``.
+        ``again``. Facts for the reducer: ``started_at``, ``order`` (see ``whole``; it places the call in the run).
         """
         call_id = self.clean(call_id)
         call = self._calls.get(call_id)
@@ -249,7 +255,7 @@ class Emitter:
                 update[key] = value
         event = self._event(update, stamp)
         event.call = call.number
-        event.facts = {"input": input, **facts}
+        event.facts = {"input": input, **{key: self._value(value) for key, value in facts.items()}}
         self.sink(event)
         self._thread(stamp.parent).attempt.append(call_id)
         return True
@@ -272,7 +278,8 @@ class Emitter:
 
         ``done`` says that this is the result; left out, a terminal status says so. A second result for a closed call
         is dropped (False) unless ``again``: the first stands. Facts for the reducer: ``input`` (arguments that came
-        late), ``name``, ``kind``, ``exit_code``, ``duration_ms``, ``result`` (only if it is not the content's text).
+        late), ``name``, ``kind``, ``exit_code``, ``duration_ms``, ``ended_at`` (if it is not the line's own time),
+        ``result`` (only if it is not the content's text).
         """
         call_id = self.clean(call_id)
         call = self._calls.get(call_id) or self._new_call(call_id, stamp.parent)
@@ -399,10 +406,14 @@ class Emitter:
         block.stamp = stamp
         return block
 
-    def _new_block(self, kind: str, stamp: Stamp) -> Block:
+    def _new_block(self, kind: str, stamp: Stamp, order: str | None = None) -> Block:
         self._blocks += 1
-        block = Block(self._blocks, stamp)
-        self._log(kind, stamp.parent).blocks.append(block)
+        block = Block(self._blocks, stamp, order)
+        blocks = self._log(kind, stamp.parent).blocks
+        at = len(blocks)
+        while at and _comes_after(blocks[at - 1].order, order):
+            at -= 1
+        blocks.insert(at, block)
         return block
 
     def _join(self, text: str) -> str:
@@ -467,6 +478,10 @@ class Emitter:
         self._call_count += 1
         call = self._calls[call_id] = Call(self._call_count, thread, self._turn)
         return call
+
+
+def _comes_after(order: str | None, other: str | None) -> bool:
+    return order is not None and other is not None and order > other
 
 
 def tokens(

@@ -29,11 +29,15 @@ SURE = 100  # a Sign of this weight decides alone
 
 
 class Sign(NamedTuple):
-    """That a record belongs to a dialect: how sure (SURE decides alone, weights of several records add up) and why."""
+    """That a record belongs to a dialect: how sure (SURE decides alone, weights of several records add up) and why.
+
+    ``document``: it is a whole session, which the harness writes as one pretty-printed object over many lines.
+    """
 
     weight: int
     why: str
     version: str | None = None
+    document: bool = False
 
 
 class Unknown:
@@ -56,7 +60,18 @@ class Mapper(Protocol):
     def judge(self, run: Reducer, exit: Exit) -> Ending | None: ...
 
 
-from . import evosci, minicode, pi, pi_session  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+from . import (  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+    copilot,
+    copilot_session,
+    droid,
+    droid_session,
+    evosci,
+    minicode,
+    opencode,
+    opencode_export,
+    pi,
+    pi_session,
+)
 
 #: every dialect; the order is that of preference when a stream fits two equally well
 DIALECTS: dict[str, ModuleType] = {
@@ -66,6 +81,12 @@ DIALECTS: dict[str, ModuleType] = {
         pi_session,
         evosci,
         minicode,
+        opencode,
+        opencode_export,
+        droid,
+        droid_session,
+        copilot,
+        copilot_session,
     )
 }
 
@@ -74,3 +95,10 @@ def is_record(value: Any, dialect: str | None = None) -> bool:
     """True if the object has the shape of a top-level record of the dialect (of any, if none is known yet)."""
     modules = [DIALECTS[dialect]] if dialect is not None else DIALECTS.values()
     return any(module.sign(value) is not None for module in modules)
+
+
+def is_document(value: dict[str, Any], dialect: str | None = None) -> bool:
+    """True if the object, printed over many lines and alone in its source, is one record of the dialect (of any)."""
+    modules = [DIALECTS[dialect]] if dialect is not None else DIALECTS.values()
+    signs = (module.sign(value) for module in modules)
+    return any(sign is not None and sign.document for sign in signs)
