@@ -20,13 +20,14 @@ from .event import Event, Stamp
 
 
 class Block:
-    __slots__ = ("half", "number", "stamp", "text")
+    __slots__ = ("half", "number", "shown", "stamp", "text")
 
     def __init__(self, number: int, stamp: Stamp) -> None:
         self.number = number
         self.stamp = stamp
         self.text = ""  # as emitted
         self.half = ""  # a high surrogate that waits for its low half
+        self.shown = False  # a chunk of it was emitted
 
 
 class TextLog:
@@ -203,7 +204,7 @@ class Emitter:
         """Announces a tool call. Kind, title, locations and diffs come from the tool table unless given.
 
         A call that is still open in this turn is the same call printed again and gives no event (False), unless
-        ``again``. Facts for the reducer: ``started_at``.
+        ``again``. Facts for the reducer: ``started_at``, ``no_result`` (the content is about the call, not its result).
         """
         call_id = self.clean(call_id)
         call = self._calls.get(call_id)
@@ -259,7 +260,8 @@ class Emitter:
 
         ``done`` says that this is the result; left out, a terminal status says so. A second result for a closed call
         is dropped (False) unless ``again``: the first stands. Facts for the reducer: ``input`` (arguments that came
-        late), ``name``, ``kind``, ``exit_code``, ``duration_ms``, ``result`` (only if it is not the content's text).
+        late), ``name``, ``kind``, ``exit_code``, ``duration_ms``, ``result`` (only if it is not the content's text),
+        ``no_result`` (the content is about the call, not its result).
         """
         call_id = self.clean(call_id)
         call = self._calls.get(call_id) or self._new_call(call_id, stamp.parent)
@@ -362,6 +364,12 @@ class Emitter:
         return cleaned
 
     def _event(self, update: dict[str, Any], stamp: Stamp) -> Event:
+        for name in ("session_id", "message_id", "timestamp", "model", "parent"):
+            text = getattr(stamp, name)
+            if text is not None and not text.isascii():
+                setattr(stamp, name, self.clean(text))
+        if stamp.extra is not None:
+            stamp.extra = self._value(stamp.extra)
         return Event(update, stamp, self.line, self.offset)
 
     def _log(self, kind: str, thread: str | None) -> TextLog:
@@ -415,6 +423,10 @@ class Emitter:
     def _later(self, kind: str, block: Block, stamp: Stamp) -> list[Block]:
         """The blocks after this one that have text: what is emitted for this one must move them back."""
         blocks = self._log(kind, stamp.parent).blocks
+        if not block.shown:  # its place is that of its first chunk, which comes now
+            block.shown = True
+            blocks.remove(block)
+            blocks.append(block)
         if blocks[-1] is block:
             return []
         return [b for b in blocks[blocks.index(block) + 1 :] if b.text]
