@@ -161,7 +161,8 @@ class Mapper:
         self.echoes = False  # the agent prints the user's messages live
         self.replay = False
         self.failure: str | None = None  # what the harness said in this turn, as a chunk, of why it fails
-        self.system_error = False
+        self.system_error = False  # codex: the thread is broken
+        self.limit = False  # codex: by a cap
 
         self.run = 0  # number of the block without id
         self.place: tuple[str, str, str] | None = None  # session, thread and kind of its chunks; None: it has ended
@@ -198,10 +199,10 @@ class Mapper:
         session = text_of(params.get("sessionId"))
         self.calls.agent = self.agent or acp_agents.by_mark(meta, session)
         stamp = Stamp(session_id=session, message_id=text_of(update.get("messageId")), parent=self.calls.thread(meta))
-        if session is not None and "sessionId" not in self.out.session:
-            self.out.session_state(stamp, sessionId=session)
         if kind is None:
             return UNKNOWN
+        if session is not None and "sessionId" not in self.out.session:
+            self.out.session_state(stamp, sessionId=session)
         if kind in ev.CHUNKS:
             return self._chunk(kind, update, stamp, meta)
         self._break()
@@ -351,7 +352,7 @@ class Mapper:
         if self.running:
             return
         self.running, self.ended, self.unfinished = True, False, False
-        self.failure, self.system_error = None, False
+        self.failure, self.system_error, self.limit = None, False, False
         self.calls.begin()
         self.out.commit(None)
         self.out.next_turn()
@@ -370,7 +371,7 @@ class Mapper:
         outcome = OUTCOMES.get(reason, "completed")
         if outcome == "completed":
             if self.failure is not None or self.system_error:
-                outcome = "failed"
+                outcome = "limit" if self.limit else "failed"
             elif self.calls.refused:
                 outcome = "denied"
         self._end(outcome, reason, stamp)
@@ -378,7 +379,8 @@ class Mapper:
     def _fail(self, error: dict[str, Any]) -> None:
         stamp = Stamp()
         self._begin(stamp)
-        message, kind = error_text(error), text_of(mapping(error.get("data")).get("errorKind"))
+        message, data = error_text(error), mapping(error.get("data"))
+        kind = text_of(data.get("errorKind")) or text_of(data.get("codex_error_info"))
         self._take_back_echo(message)
         code = count(error.get("code"))
         if code == CANCELLED_ERROR:
@@ -386,7 +388,7 @@ class Mapper:
             return
         if self.failure is None:  # else a chunk has said it
             self.out.error(message, stamp, fatal=True)
-        limit = kind == "max_output_tokens" or "output token maximum" in message
+        limit = self.limit or acp_agents.names_limit(kind) or "output token maximum" in message
         self._end("limit" if limit else "failed", kind or (None if code is None else str(code)), stamp)
 
     def _take_back_echo(self, error: str) -> None:
@@ -397,6 +399,9 @@ class Mapper:
         text = self.out.streamed(ev.MESSAGE, key, None)
         if text and acp_agents.is_echo(self.agent, message_id, text, error):
             self.out.drop(ev.MESSAGE, key, Stamp(message_id=message_id))
+            if text.removeprefix("Error: ") not in error:
+                self.failure = text
+                self.out.error(text, Stamp(), fatal=True)
 
     def _state(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """Version 2: the session works, waits for a person, or has come to an end."""
@@ -451,8 +456,8 @@ class Mapper:
             self._begin(stamp)
         elif status == "systemError":
             self.system_error = True
-            if self.ended:
-                self._end("failed", status, stamp)
+            if self.ended:  # the answer said "end_turn" before
+                self.out.state("turn", stamp, phase="end", outcome="failed", reason=status)
         elif status == "idle":
             self.system_error = False
         error = mapping(codex.get("error"))
@@ -460,7 +465,7 @@ class Mapper:
         if message is not None and error.get("willRetry") is True:
             self.out.state("retry", stamp, phase="start", message=text_of(error.get("additionalDetails")) or message)
         elif message is not None:
-            self.failure = message
+            self.failure, self.limit = message, acp_agents.names_limit(error.get("codexErrorInfo"))
             self.out.error(message, stamp, fatal=True)
         return None if message is not None or status is not None or "title" in update else "session info"
 

@@ -196,10 +196,20 @@ def notice(agent: str, message_id: str | None, text: str) -> str | None:
 
 
 def is_echo(agent: str, message_id: str | None, text: str, error: str) -> bool:
-    """Whether a message is the error of the answer that follows it, said before as a chunk."""
+    """Whether the last message before an error answer is not the model's but says the error."""
     if agent == "droid":
-        return text.startswith("Error: ") and text[len("Error: ") :] in error
+        return text.startswith("Error: ")
     return agent == "claude" and message_id is not None and not message_id.startswith("msg_") and error.endswith(text)
+
+
+#: error classes of claude (`errorKind`), codex (`codexErrorInfo`) and Zed's codex that name a cap, in lower case and
+#: without the underscores in which they differ
+_LIMITS = frozenset({"maxoutputtokens", "usagelimitexceeded", "contextwindowexceeded", "sessionbudgetexceeded"})
+
+
+def names_limit(kind: Any) -> bool:
+    """Whether an error class says that a cap was reached and not that something broke."""
+    return isinstance(kind, str) and kind.lower().replace("_", "") in _LIMITS
 
 
 # ---------------------------------------------------------------- usage
