@@ -120,6 +120,10 @@ class Emitter:
         event.block = self._blocks
         self.sink(event)
 
+    def blank(self, kind: str, stamp: Stamp) -> None:
+        """A chunk for a content block that events have no shape for: the stamp's ``extra`` holds it."""
+        self.image(kind, ev.text_block(""), stamp)
+
     def streamed(self, kind: str, key: Hashable, thread: str | None) -> str | None:
         """The text so far of the open block ``key``; None if no such block is open."""
         block = self._log(kind, thread).open.get(key)
@@ -349,7 +353,8 @@ class Emitter:
 
     def session_state(self, stamp: Stamp, **details: Any) -> None:
         """The ``session`` state, if it says anything new: sessionId, version, model, cwd, title."""
-        news = {k: self.clean(v) for k, v in details.items() if isinstance(v, str) and self.session.get(k) != v}
+        texts = {key: self.clean(value) for key, value in details.items() if isinstance(value, str)}
+        news = {key: text for key, text in texts.items() if self.session.get(key) != text}
         if news:
             self.session.update(news)
             self.state("session", stamp, **news)

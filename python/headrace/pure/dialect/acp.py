@@ -27,6 +27,7 @@ from .acp_calls import Calls
 from .acp_shape import (
     block_of,
     error_text,
+    id_of,
     joined,
     mapping,
     model_of,
@@ -150,6 +151,7 @@ class Mapper:
         self.out = out
         self.version = 1  # of the protocol
         self.initialized = False
+        self.named = False  # the session's id was told
         self.sessions: list[str] = []  # that session/new gave, or that the client loaded
         self.merged = False  # the client's side is there
         self.requests: dict[str, str] = {}  # merged: the client's open requests, id: method
@@ -196,12 +198,13 @@ class Mapper:
     def _update(self, params: dict[str, Any]) -> Outcome:
         update = mapping(params.get("update"))
         kind, meta = text_of(update.get("sessionUpdate")), mapping(update.get("_meta"))
-        session = text_of(params.get("sessionId"))
+        session = id_of(params.get("sessionId"))
         self.calls.agent = self.agent or acp_agents.by_mark(meta, session)
-        stamp = Stamp(session_id=session, message_id=text_of(update.get("messageId")), parent=self.calls.thread(meta))
+        stamp = Stamp(session_id=session, message_id=id_of(update.get("messageId")), parent=self.calls.thread(meta))
         if kind is None:
             return UNKNOWN
-        if session is not None and "sessionId" not in self.out.session:
+        if session is not None and not self.named:
+            self.named = True
             self.out.session_state(stamp, sessionId=session)
         if kind in ev.CHUNKS:
             return self._chunk(kind, update, stamp, meta)
@@ -300,8 +303,10 @@ class Mapper:
         self._break()
         block = block_of(content)
         if block is None:
-            block, stamp.extra = ev.text_block(""), {"content": content}
-        self.out.image(kind, block, stamp)
+            stamp.extra = {"content": content}
+            self.out.blank(kind, stamp)
+        else:
+            self.out.image(kind, block, stamp)
         return None
 
     def _said(self, notice: str, text: str, stamp: Stamp) -> Outcome:
@@ -470,12 +475,8 @@ class Mapper:
         return None if message is not None or status is not None or "title" in update else "session info"
 
     def _options(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
-        model = model_of(update)
-        if model is None or model == self.out.session.get("model"):
-            return "session options"
-        self.out.session["model"] = model
-        self.out.state("model", stamp, model=model)
-        return None
+        self.out.session_state(stamp, model=model_of(update))
+        return "session options"
 
     def _notice(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """An advice that never ends a turn, whatever its severity."""
@@ -520,10 +521,8 @@ class Mapper:
         """The agent asks if a call may run. For some this is the call's first line, or the first with arguments."""
         subject = mapping(params.get("subject"))  # version 2
         update = mapping(params.get("toolCall") or subject.get("toolCall"))
-        stamp = Stamp(
-            session_id=text_of(params.get("sessionId")), parent=self.calls.thread(mapping(update.get("_meta")))
-        )
-        call_id = text_of(update.get("toolCallId")) or text_of(subject.get("toolCallId"))
+        stamp = Stamp(session_id=id_of(params.get("sessionId")), parent=self.calls.thread(mapping(update.get("_meta"))))
+        call_id = id_of(update.get("toolCallId")) or id_of(subject.get("toolCallId"))
         if call_id:
             if self.calls.is_new("session/request_permission", {"toolCallId": call_id}):
                 self._break()
@@ -546,11 +545,10 @@ class Mapper:
         self.merged = True
         if "id" in value:
             self.requests[request_id(value["id"])] = method
-        session = text_of(params.get("sessionId"))
+        session = id_of(params.get("sessionId"))
         if method in ("session/new", "session/load", "session/resume"):
             self.replay = method != "session/new"
-            if session is not None and session not in self.sessions:
-                self.sessions.append(session)
+            self._opened(session)
             self.out.session_state(Stamp(), sessionId=session, cwd=text_of(params.get("cwd")))
             return None
         if method != "session/prompt":
@@ -592,11 +590,16 @@ class Mapper:
             self._use(result, Stamp())
             self._stop(reason, Stamp())
             return None
-        session = text_of(result.get("sessionId"))
-        if session is not None and session not in self.sessions:
-            self.sessions.append(session)
+        session = id_of(result.get("sessionId"))
+        self._opened(session)
         self.out.session_state(Stamp(), sessionId=session, model=model_of(result))
         return None if session is not None else "answer"
+
+    def _opened(self, session: str | None) -> None:
+        """A session was made or loaded."""
+        self.named = self.named or session is not None
+        if session is not None and session not in self.sessions:
+            self.sessions.append(session)
 
     def _initialize(self, result: dict[str, Any]) -> Outcome:
         self.initialized = True
@@ -609,7 +612,7 @@ class Mapper:
     def _decision(self, key: str, decided: dict[str, Any]) -> Outcome:
         """The client's answer to a question of the agent."""
         ask = self.asks.pop(key, None)
-        option = text_of(decided.get("optionId"))
+        option = id_of(decided.get("optionId"))
         call_id = None if ask is None else ask.call_id
         if ask is not None and call_id is not None and option is not None and option not in ask.rejects:
             self.calls.allow(call_id)
@@ -647,10 +650,8 @@ class Ask:
 
     def __init__(self, call_id: str | None, options: Any) -> None:
         self.call_id = call_id
-        self.rejects = [
-            option["optionId"]
-            for option in sequence(options)
-            if isinstance(option, dict)
-            and isinstance(option.get("optionId"), str)
-            and str(option.get("kind")).startswith("reject")
-        ]
+        self.rejects: list[str] = []
+        for option in map(mapping, sequence(options)):
+            option_id, kind = id_of(option.get("optionId")), text_of(option.get("kind"))
+            if option_id is not None and kind is not None and kind.startswith("reject"):
+                self.rejects.append(option_id)

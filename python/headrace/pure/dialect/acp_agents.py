@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..emit import count, tokens
-from .acp_shape import joined, mapping, sequence
+from .acp_shape import id_of, joined, mapping, sequence
 
 #: what the `usage` of the answer to session/prompt covers
 CALL, TURN, SESSION = "call", "turn", "session"
@@ -105,10 +105,8 @@ def tool_name(agent: str, call_id: str, update: dict[str, Any], first: bool) -> 
 
 def parent_call(meta: dict[str, Any]) -> str | None:
     """The delegating call, where a sub-agent's line names it."""
-    for value in (mapping(meta.get("claudeCode")).get("parentToolUseId"), meta.get("parentToolCallId")):
-        if isinstance(value, str) and value:
-            return value
-    return None
+    named = mapping(meta.get("claudeCode")).get("parentToolUseId")
+    return id_of(named) or id_of(meta.get("parentToolCallId")) or None
 
 
 def is_refusal(update: dict[str, Any]) -> bool:
@@ -153,7 +151,7 @@ def result_text(agent: str, raw: Any, shown: str | None) -> str | None:
     if isinstance(aggregated, str) and aggregated:
         return aggregated
     if AGENTS[agent].dressed and isinstance(raw, (str, list)):
-        return raw if isinstance(raw, str) else joined(raw)
+        return (raw or None) if isinstance(raw, str) else joined(raw)
     if shown is not None:
         return shown
     if isinstance(raw, str):

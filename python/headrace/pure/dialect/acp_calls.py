@@ -14,7 +14,18 @@ from .. import tool
 from ..emit import Emitter
 from ..event import Stamp
 from . import UNKNOWN, Outcome, acp_agents
-from .acp_shape import STATUSES, content_of, joined, kind_of, locations_of, mapping, sequence, shown_text, text_of
+from .acp_shape import (
+    STATUSES,
+    content_of,
+    id_of,
+    joined,
+    kind_of,
+    locations_of,
+    mapping,
+    sequence,
+    shown_text,
+    text_of,
+)
 
 GUARDIAN = "guardian_assessment:"
 
@@ -59,7 +70,7 @@ class Calls:
 
     def is_new(self, kind: str, update: dict[str, Any]) -> bool:
         """Whether the line is the first of its call. An id that is announced again in a later turn names a new one."""
-        call_id = text_of(update.get("toolCallId"))
+        call_id = id_of(update.get("toolCallId"))
         if not call_id or call_id.startswith(GUARDIAN):
             return False
         call = self.calls.get(call_id)
@@ -67,7 +78,7 @@ class Calls:
 
     def tell(self, kind: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """A line that tells of a call."""
-        call_id = text_of(update.get("toolCallId"))
+        call_id = id_of(update.get("toolCallId"))
         if not call_id:
             return UNKNOWN
         if call_id.startswith(GUARDIAN):
@@ -78,15 +89,16 @@ class Calls:
         if kind == "tool_call_content_chunk" and not call.closed:
             piece = joined([mapping(mapping(item).get("content")) for item in sequence(update["content"])])
             if piece is not None:
+                piece = self.out.clean(piece)
                 call.output.append("\n" + piece if call.output else piece)
         return self._apply(call_id, call, update, stamp)
 
     def again(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """A call that session/load tells again: only what was not told before is news."""
-        call = self.calls.get(text_of(update.get("toolCallId")) or "")
+        call_id, raw = id_of(update.get("toolCallId")) or "", update.get("rawOutput")
+        call = self.calls.get(call_id)
         if call is None or call.shown:
             return "replay"
-        call_id, raw = update["toolCallId"], update.get("rawOutput")
         if not call.closed:
             return self._apply(call_id, call, update, stamp)
         blocks = self._result(call, content_of(update.get("content"))[0], raw)
@@ -120,7 +132,7 @@ class Calls:
         parent = acp_agents.parent_call(meta)
         if parent is not None or self.agent != "copilot":
             return parent
-        agent = text_of(mapping(meta.get("github.com/copilot")).get("agentId"))
+        agent = id_of(mapping(meta.get("github.com/copilot")).get("agentId"))
         if agent is None:
             return next((call_id for call_id, waits in self.tasks.items() if waits), None)
         if agent not in self.agents:
@@ -135,7 +147,7 @@ class Calls:
     def _guardian(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """Codex has a model of its own review a call in place of a person: no call of the agent, but an approval."""
         raw = mapping(update.get("rawOutput"))
-        target = text_of(raw.get("targetItemId")) or text_of(mapping(update.get("rawInput")).get("targetItemId"))
+        target = id_of(raw.get("targetItemId")) or id_of(mapping(update.get("rawInput")).get("targetItemId"))
         decision = text_of(mapping(raw.get("review")).get("status"))
         if decision == "denied" and target is not None:
             self.refused.append(target)
@@ -182,7 +194,7 @@ class Calls:
             extra["content"] = update["content"]
         piece = mapping(meta.get("terminal_output_delta"))
         if isinstance(piece.get("data"), str) and not call.closed:
-            call.output.append(piece["data"])
+            call.output.append(self.out.clean(piece["data"]))
             if not done:
                 extra["terminal_output_delta"] = piece
         if done:

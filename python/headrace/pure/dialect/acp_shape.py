@@ -21,6 +21,11 @@ def text_of(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def id_of(value: Any) -> str | None:
+    """A text that names something: as clean as events show it, so that it names the same thing everywhere."""
+    return ev.clean(value) if isinstance(value, str) else None
+
+
 def mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -115,6 +120,6 @@ def error_text(error: dict[str, Any]) -> str:
 def request_id(value: Any) -> str:
     """A request id as a key: the number 1 and the string "1" are two ids."""
     if isinstance(value, str):
-        return f'"{value}"'
+        return f'"{ev.clean(value)}"'
     number = count(value)
     return "null" if number is None else str(number)
