@@ -25,9 +25,13 @@ from . import SURE, UNKNOWN, Outcome, Sign, acp_agents
 from .acp_agents import AGENTS
 from .acp_calls import Calls
 from .acp_shape import (
+    AGENT_METHODS,
+    CLIENT_METHODS,
+    EXTENSIONS,
     block_of,
     error_text,
     id_of,
+    info_of,
     joined,
     mapping,
     model_of,
@@ -64,46 +68,6 @@ IGNORED_UPDATES = {
     "terminal_update": "terminal",
     "terminal_output_chunk": "terminal",
 }
-#: the agent asks its client
-CLIENT_METHODS = frozenset(
-    {
-        "fs/read_text_file",
-        "fs/write_text_file",
-        "terminal/create",
-        "terminal/output",
-        "terminal/release",
-        "terminal/wait_for_exit",
-        "terminal/kill",
-        "mcp/connect",
-        "mcp/message",
-        "mcp/disconnect",
-        "elicitation/complete",
-        "$/cancel_request",
-    }
-)
-#: the client asks the agent; those with a meaning of their own are in ``_request``
-AGENT_METHODS = frozenset(
-    {
-        "initialize",
-        "authenticate",
-        "logout",
-        "auth/login",
-        "auth/logout",
-        "session/new",
-        "session/load",
-        "session/resume",
-        "session/fork",
-        "session/list",
-        "session/delete",
-        "session/close",
-        "session/prompt",
-        "session/cancel",
-        "session/set_mode",
-        "session/set_model",
-        "session/set_config_option",
-    }
-)
-EXTENSIONS = ("_", "craft/", "providers/", "nes/", "document/")
 
 
 def sign(record: dict[str, Any]) -> Sign | None:
@@ -111,7 +75,7 @@ def sign(record: dict[str, Any]) -> Sign | None:
     params = mapping(params)
     if method == "session/update":
         update = mapping(params.get("update")).get("sessionUpdate")
-        return Sign(SURE, f"session/update {update}") if isinstance(update, str) else None
+        return Sign(SURE, f"session/update {ev.clean(update)}") if isinstance(update, str) else None
     if record.get("jsonrpc") != "2.0" or "type" in record:
         return None
     if isinstance(method, str):
@@ -138,7 +102,7 @@ def _sign_response(record: dict[str, Any]) -> Sign:
     if count(result.get("protocolVersion")) is not None and ("agentCapabilities" in result or "info" in result):
         return Sign(SURE, "an answer with protocolVersion and agentCapabilities", version_of(result))
     if isinstance(result.get("stopReason"), str):
-        return Sign(60, f"an answer with stopReason {result['stopReason']}")
+        return Sign(60, "an answer with stopReason")
     if isinstance(mapping(result.get("outcome")).get("outcome"), str):
         return Sign(40, "an answer with the outcome of a question")
     if isinstance(result.get("sessionId"), str):
@@ -198,9 +162,11 @@ class Mapper:
     def _update(self, params: dict[str, Any]) -> Outcome:
         update = mapping(params.get("update"))
         kind, meta = text_of(update.get("sessionUpdate")), mapping(update.get("_meta"))
-        session = id_of(params.get("sessionId"))
+        session = id_of(self.out, params.get("sessionId"))
         self.calls.agent = self.agent or acp_agents.by_mark(meta, session)
-        stamp = Stamp(session_id=session, message_id=id_of(update.get("messageId")), parent=self.calls.thread(meta))
+        stamp = Stamp(
+            session_id=session, message_id=id_of(self.out, update.get("messageId")), parent=self.calls.thread(meta)
+        )
         if kind is None:
             return UNKNOWN
         if session is not None and not self.named:
@@ -520,16 +486,18 @@ class Mapper:
     def _ask(self, value: dict[str, Any], params: dict[str, Any]) -> Outcome:
         """The agent asks if a call may run. For some this is the call's first line, or the first with arguments."""
         subject = mapping(params.get("subject"))  # version 2
-        update = mapping(params.get("toolCall") or subject.get("toolCall"))
-        stamp = Stamp(session_id=id_of(params.get("sessionId")), parent=self.calls.thread(mapping(update.get("_meta"))))
-        call_id = id_of(update.get("toolCallId")) or id_of(subject.get("toolCallId"))
+        update = mapping(params.get("toolCall")) or mapping(subject.get("toolCall"))
+        stamp = Stamp(
+            session_id=id_of(self.out, params.get("sessionId")), parent=self.calls.thread(mapping(update.get("_meta")))
+        )
+        call_id = id_of(self.out, update.get("toolCallId")) or id_of(self.out, subject.get("toolCallId"))
         if call_id:
             if self.calls.is_new("session/request_permission", {"toolCallId": call_id}):
                 self._break()
                 self._opens(stamp)
             self.calls.ask(call_id, update, stamp)
         if self.merged and "id" in value:
-            self.asks[request_id(value["id"])] = Ask(call_id, params.get("options"))
+            self.asks[request_id(value["id"])] = Ask(self.out, call_id, params.get("options"))
         self.out.state(
             "approval",
             stamp,
@@ -545,7 +513,7 @@ class Mapper:
         self.merged = True
         if "id" in value:
             self.requests[request_id(value["id"])] = method
-        session = id_of(params.get("sessionId"))
+        session = id_of(self.out, params.get("sessionId"))
         if method in ("session/new", "session/load", "session/resume"):
             self.replay = method != "session/new"
             self._opened(session)
@@ -590,7 +558,7 @@ class Mapper:
             self._use(result, Stamp())
             self._stop(reason, Stamp())
             return None
-        session = id_of(result.get("sessionId"))
+        session = id_of(self.out, result.get("sessionId"))
         self._opened(session)
         self.out.session_state(Stamp(), sessionId=session, model=model_of(result))
         return None if session is not None else "answer"
@@ -604,15 +572,14 @@ class Mapper:
     def _initialize(self, result: dict[str, Any]) -> Outcome:
         self.initialized = True
         self.version = count(result["protocolVersion"]) or 1
-        info = mapping(result.get("agentInfo") or result.get("info"))
-        self.calls.agent = acp_agents.by_name(text_of(info.get("name")) or "")
+        self.calls.agent = acp_agents.by_name(text_of(info_of(result).get("name")) or "")
         self.out.session_state(Stamp(), version=version_of(result))
         return None
 
     def _decision(self, key: str, decided: dict[str, Any]) -> Outcome:
         """The client's answer to a question of the agent."""
         ask = self.asks.pop(key, None)
-        option = id_of(decided.get("optionId"))
+        option = id_of(self.out, decided.get("optionId"))
         call_id = None if ask is None else ask.call_id
         if ask is not None and call_id is not None and option is not None and option not in ask.rejects:
             self.calls.allow(call_id)
@@ -648,10 +615,10 @@ class Ask:
 
     __slots__ = ("call_id", "rejects")
 
-    def __init__(self, call_id: str | None, options: Any) -> None:
+    def __init__(self, out: Emitter, call_id: str | None, options: Any) -> None:
         self.call_id = call_id
         self.rejects: list[str] = []
         for option in map(mapping, sequence(options)):
-            option_id, kind = id_of(option.get("optionId")), text_of(option.get("kind"))
+            option_id, kind = id_of(out, option.get("optionId")), text_of(option.get("kind"))
             if option_id is not None and kind is not None and kind.startswith("reject"):
                 self.rejects.append(option_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..emit import count, tokens
+from ..emit import Emitter, count, tokens
 from .acp_shape import id_of, joined, mapping, sequence
 
 #: what the `usage` of the answer to session/prompt covers
@@ -103,10 +103,10 @@ def tool_name(agent: str, call_id: str, update: dict[str, Any], first: bool) -> 
     return None
 
 
-def parent_call(meta: dict[str, Any]) -> str | None:
+def parent_call(out: Emitter, meta: dict[str, Any]) -> str | None:
     """The delegating call, where a sub-agent's line names it."""
     named = mapping(meta.get("claudeCode")).get("parentToolUseId")
-    return id_of(named) or id_of(meta.get("parentToolCallId")) or None
+    return id_of(out, named) or id_of(out, meta.get("parentToolCallId")) or None
 
 
 def is_refusal(update: dict[str, Any]) -> bool:

@@ -70,7 +70,7 @@ class Calls:
 
     def is_new(self, kind: str, update: dict[str, Any]) -> bool:
         """Whether the line is the first of its call. An id that is announced again in a later turn names a new one."""
-        call_id = id_of(update.get("toolCallId"))
+        call_id = id_of(self.out, update.get("toolCallId"))
         if not call_id or call_id.startswith(GUARDIAN):
             return False
         call = self.calls.get(call_id)
@@ -78,7 +78,7 @@ class Calls:
 
     def tell(self, kind: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """A line that tells of a call."""
-        call_id = id_of(update.get("toolCallId"))
+        call_id = id_of(self.out, update.get("toolCallId"))
         if not call_id:
             return UNKNOWN
         if call_id.startswith(GUARDIAN):
@@ -95,7 +95,7 @@ class Calls:
 
     def again(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """A call that session/load tells again: only what was not told before is news."""
-        call_id, raw = id_of(update.get("toolCallId")) or "", update.get("rawOutput")
+        call_id, raw = id_of(self.out, update.get("toolCallId")) or "", update.get("rawOutput")
         call = self.calls.get(call_id)
         if call is None or call.shown:
             return "replay"
@@ -129,10 +129,10 @@ class Calls:
     def thread(self, meta: dict[str, Any]) -> str | None:
         """The delegating call of the sub-agent whose line this is. Copilot names its sub-agents' calls only: a text
         that comes while the main agent waits for a sub-agent is the latter's."""
-        parent = acp_agents.parent_call(meta)
+        parent = acp_agents.parent_call(self.out, meta)
         if parent is not None or self.agent != "copilot":
             return parent
-        agent = id_of(mapping(meta.get("github.com/copilot")).get("agentId"))
+        agent = id_of(self.out, mapping(meta.get("github.com/copilot")).get("agentId"))
         if agent is None:
             return next((call_id for call_id, waits in self.tasks.items() if waits), None)
         if agent not in self.agents:
@@ -147,7 +147,9 @@ class Calls:
     def _guardian(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """Codex has a model of its own review a call in place of a person: no call of the agent, but an approval."""
         raw = mapping(update.get("rawOutput"))
-        target = id_of(raw.get("targetItemId")) or id_of(mapping(update.get("rawInput")).get("targetItemId"))
+        target = id_of(self.out, raw.get("targetItemId")) or id_of(
+            self.out, mapping(update.get("rawInput")).get("targetItemId")
+        )
         decision = text_of(mapping(raw.get("review")).get("status"))
         if decision == "denied" and target is not None:
             self.refused.append(target)

@@ -1,13 +1,54 @@
-"""The shapes of ACP's parts: content blocks, tool content, locations, models and errors, as events have them."""
+"""What ACP's messages are made of: methods, and content blocks, locations, models and errors as events have them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .. import event as ev
-from ..emit import count
+from ..emit import Emitter, count
 
 KINDS = frozenset({"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"})
+#: the agent asks its client
+CLIENT_METHODS = frozenset(
+    {
+        "fs/read_text_file",
+        "fs/write_text_file",
+        "terminal/create",
+        "terminal/output",
+        "terminal/release",
+        "terminal/wait_for_exit",
+        "terminal/kill",
+        "mcp/connect",
+        "mcp/message",
+        "mcp/disconnect",
+        "elicitation/complete",
+        "$/cancel_request",
+    }
+)
+#: the client asks the agent
+AGENT_METHODS = frozenset(
+    {
+        "initialize",
+        "authenticate",
+        "logout",
+        "auth/login",
+        "auth/logout",
+        "session/new",
+        "session/load",
+        "session/resume",
+        "session/fork",
+        "session/list",
+        "session/delete",
+        "session/close",
+        "session/prompt",
+        "session/cancel",
+        "session/set_mode",
+        "session/set_model",
+        "session/set_config_option",
+    }
+)
+#: what agents add of their own, and parts of the protocol that say nothing of a run
+EXTENSIONS = ("_", "craft/", "providers/", "nes/", "document/")
 STATUSES = {
     "pending": "pending",
     "in_progress": "in_progress",
@@ -21,9 +62,9 @@ def text_of(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def id_of(value: Any) -> str | None:
+def id_of(out: Emitter, value: Any) -> str | None:
     """A text that names something: as clean as events show it, so that it names the same thing everywhere."""
-    return ev.clean(value) if isinstance(value, str) else None
+    return out.clean(value) if isinstance(value, str) else None
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -100,9 +141,13 @@ def model_of(result: dict[str, Any]) -> str | None:
     return model
 
 
+def info_of(initialized: dict[str, Any]) -> dict[str, Any]:
+    return mapping(initialized.get("agentInfo")) or mapping(initialized.get("info"))
+
+
 def version_of(initialized: dict[str, Any]) -> str | None:
     """Name and version of the agent, from its answer to initialize."""
-    info = mapping(initialized.get("agentInfo") or initialized.get("info"))
+    info = info_of(initialized)
     parts = [part for part in (info.get("name"), info.get("version")) if isinstance(part, str) and part]
     return " ".join(parts) or None
 
