@@ -93,7 +93,7 @@ def _sign_request(method: str, params: dict[str, Any]) -> Sign | None:
         weight = SURE if "sessionId" in params or "cwd" in params else 20
         return Sign(weight, f"a request {method}")
     if method.startswith(EXTENSIONS) or method == "elicitation/create":
-        return Sign(20, f"a request {method}")
+        return Sign(20, f"a request {ev.clean(method)}")
     return None
 
 
