@@ -126,7 +126,7 @@ class Mapper:
         self.unfinished = False  # it ended with calls still at work: its updates are not over
         self.echoes = False  # the agent prints the user's messages live
         self.replay = False
-        self.failure: str | None = None  # what the harness said in this turn, as a chunk, of why it fails
+        self.failure = False  # the harness has said, as a chunk, why this turn fails
         self.system_error = False  # codex: the thread is broken
         self.limit = False  # codex: by a cap
 
@@ -260,7 +260,7 @@ class Mapper:
         if not late:
             self._begin(stamp)
         self.calls.refused.clear()
-        self.failure = None
+        self.failure = False
         if kind == ev.MESSAGE:
             self.last = (key, stamp.message_id)
 
@@ -283,7 +283,7 @@ class Mapper:
             return "notice of the harness"
         if notice == "error" or self.system_error:
             self._begin(stamp)
-            self.failure = text
+            self.failure = True
             self.out.error(text, stamp, fatal=True)
         else:
             self.out.error(text, stamp, fatal=False, notice=True)
@@ -323,7 +323,7 @@ class Mapper:
         if self.running:
             return
         self.running, self.ended, self.unfinished = True, False, False
-        self.failure, self.system_error, self.limit = None, False, False
+        self.failure = self.system_error = self.limit = False
         self.calls.begin()
         self.out.commit(None)
         self.out.next_turn()
@@ -341,7 +341,7 @@ class Mapper:
         """A prompt ended with a stop reason; "end_turn" is what failures and refused calls say as well."""
         outcome = OUTCOMES.get(reason, "completed")
         if outcome == "completed":
-            if self.failure is not None or self.system_error:
+            if self.failure or self.system_error:
                 outcome = "limit" if self.limit else "failed"
             elif self.calls.refused:
                 outcome = "denied"
@@ -357,7 +357,7 @@ class Mapper:
         if code == CANCELLED_ERROR:
             self._end("cancelled", message, stamp)
             return
-        if self.failure is None:  # else a chunk has said it
+        if not self.failure:  # else a chunk has said it
             self.out.error(message, stamp, fatal=True)
         limit = self.limit or acp_agents.names_limit(kind) or "output token maximum" in message
         self._end("limit" if limit else "failed", kind or (None if code is None else str(code)), stamp)
@@ -371,7 +371,7 @@ class Mapper:
         if text and acp_agents.is_echo(self.agent, message_id, text, error):
             self.out.drop(ev.MESSAGE, key, Stamp(message_id=message_id))
             if text.removeprefix("Error: ") not in error:
-                self.failure = text
+                self.failure = True
                 self.out.error(text, Stamp(), fatal=True)
 
     def _state(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
@@ -388,11 +388,14 @@ class Mapper:
     # ------------------------------------------------------------ other updates
 
     def _tool(self, kind: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
+        call_id = id_of(self.out, update.get("toolCallId"))
+        if not call_id:
+            return UNKNOWN
         if self.replay:
-            return self.calls.again(update, stamp)
-        if self.calls.is_new(kind, update):
+            return self.calls.again(call_id, update, stamp)
+        if self.calls.is_new(kind, call_id):
             self._opens(stamp)
-        return self.calls.tell(kind, update, stamp)
+        return self.calls.tell(kind, call_id, update, stamp)
 
     def _opens(self, stamp: Stamp) -> None:
         """A new call: if it is the main agent's, a turn is running."""
@@ -436,7 +439,7 @@ class Mapper:
         if message is not None and error.get("willRetry") is True:
             self.out.state("retry", stamp, phase="start", message=text_of(error.get("additionalDetails")) or message)
         elif message is not None:
-            self.failure, self.limit = message, acp_agents.names_limit(error.get("codexErrorInfo"))
+            self.failure, self.limit = True, acp_agents.names_limit(error.get("codexErrorInfo"))
             self.out.error(message, stamp, fatal=True)
         return None if message is not None or status is not None or "title" in update else "session info"
 
@@ -492,7 +495,7 @@ class Mapper:
         )
         call_id = id_of(self.out, update.get("toolCallId")) or id_of(self.out, subject.get("toolCallId"))
         if call_id:
-            if self.calls.is_new("session/request_permission", {"toolCallId": call_id}):
+            if self.calls.is_new("session/request_permission", call_id):
                 self._break()
                 self._opens(stamp)
             self.calls.ask(call_id, update, stamp)

@@ -13,7 +13,7 @@ from .. import event as ev
 from .. import tool
 from ..emit import Emitter
 from ..event import Stamp
-from . import UNKNOWN, Outcome, acp_agents
+from . import Outcome, acp_agents
 from .acp_shape import (
     STATUSES,
     content_of,
@@ -68,22 +68,18 @@ class Calls:
         """Whether calls of the turn are still at work (a refused one may never be heard of again)."""
         return any(call.turn == self.turn and not call.closed and not call.asked for call in self.calls.values())
 
-    def is_new(self, kind: str, update: dict[str, Any]) -> bool:
+    def is_new(self, kind: str, call_id: str) -> bool:
         """Whether the line is the first of its call. An id that is announced again in a later turn names a new one."""
-        call_id = id_of(self.out, update.get("toolCallId"))
-        if not call_id or call_id.startswith(GUARDIAN):
+        if call_id.startswith(GUARDIAN):
             return False
         call = self.calls.get(call_id)
         return call is None or (kind == "tool_call" and call.closed and call.turn != self.turn)
 
-    def tell(self, kind: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
+    def tell(self, kind: str, call_id: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """A line that tells of a call."""
-        call_id = id_of(self.out, update.get("toolCallId"))
-        if not call_id:
-            return UNKNOWN
         if call_id.startswith(GUARDIAN):
             return self._guardian(update, stamp)
-        if self.is_new(kind, update):
+        if self.is_new(kind, call_id):
             return self._open(call_id, update, stamp)
         call = self.calls[call_id]
         if kind == "tool_call_content_chunk" and not call.closed:
@@ -93,10 +89,9 @@ class Calls:
                 call.output.append("\n" + piece if call.output else piece)
         return self._apply(call_id, call, update, stamp)
 
-    def again(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
+    def again(self, call_id: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """A call that session/load tells again: only what was not told before is news."""
-        call_id, raw = id_of(self.out, update.get("toolCallId")) or "", update.get("rawOutput")
-        call = self.calls.get(call_id)
+        call, raw = self.calls.get(call_id), update.get("rawOutput")
         if call is None or call.shown:
             return "replay"
         if not call.closed:
