@@ -20,7 +20,7 @@ from .event import Event, Stamp
 
 
 class Block:
-    __slots__ = ("half", "number", "order", "stamp", "text")
+    __slots__ = ("half", "number", "order", "shown", "stamp", "text")
 
     def __init__(self, number: int, stamp: Stamp, order: str | None) -> None:
         self.number = number
@@ -28,6 +28,7 @@ class Block:
         self.order = order
         self.text = ""  # as emitted
         self.half = ""  # a high surrogate that waits for its low half
+        self.shown = False  # a chunk of it was emitted
 
 
 class TextLog:
@@ -124,6 +125,10 @@ class Emitter:
         self._blocks += 1
         event.block = self._blocks
         self.sink(event)
+
+    def blank(self, kind: str, stamp: Stamp) -> None:
+        """A chunk for a content block that events have no shape for: the stamp's ``extra`` holds it."""
+        self.image(kind, ev.text_block(""), stamp)
 
     def streamed(self, kind: str, key: Hashable, thread: str | None) -> str | None:
         """The text so far of the open block ``key``; None if no such block is open."""
@@ -222,7 +227,8 @@ class Emitter:
         """Announces a tool call. Kind, title, locations and diffs come from the tool table unless given.
 
         A call that is still open in this turn is the same call printed again and gives no event (False), unless
-        ``again``. Facts for the reducer: ``started_at``, ``order`` (see ``whole``; it places the call in the run).
+        ``again``. Facts for the reducer: ``started_at``, ``order`` (see ``whole``; it places the call in the run),
+        ``no_result`` (the content is about the call, not its result).
         """
         call_id = self.clean(call_id)
         call = self._calls.get(call_id)
@@ -279,7 +285,8 @@ class Emitter:
         ``done`` says that this is the result; left out, a terminal status says so. A second result for a closed call
         is dropped (False) unless ``again``: the first stands. Facts for the reducer: ``input`` (arguments that came
         late), ``name``, ``kind``, ``exit_code``, ``duration_ms``, ``ended_at`` (if it is not the line's own time),
-        ``result`` (only if it is not the content's text).
+        ``result`` (only if it is not the content's text), ``no_result`` (the content is about the call, not its
+        result).
         """
         call_id = self.clean(call_id)
         call = self._calls.get(call_id) or self._new_call(call_id, stamp.parent)
@@ -354,7 +361,8 @@ class Emitter:
 
     def session_state(self, stamp: Stamp, **details: Any) -> None:
         """The ``session`` state, if it says anything new: sessionId, version, model, cwd, title."""
-        news = {k: self.clean(v) for k, v in details.items() if isinstance(v, str) and self.session.get(k) != v}
+        texts = {key: self.clean(value) for key, value in details.items() if isinstance(value, str)}
+        news = {key: text for key, text in texts.items() if self.session.get(key) != text}
         if news:
             self.session.update(news)
             self.state("session", stamp, **news)
@@ -453,6 +461,10 @@ class Emitter:
     def _later(self, kind: str, block: Block, stamp: Stamp) -> list[Block]:
         """The blocks after this one that have text: what is emitted for this one must move them back."""
         blocks = self._log(kind, stamp.parent).blocks
+        if not block.shown:  # its place is that of its first chunk, which comes now
+            block.shown = True
+            blocks.remove(block)
+            blocks.append(block)
         if blocks[-1] is block:
             return []
         return [b for b in blocks[blocks.index(block) + 1 :] if b.text]

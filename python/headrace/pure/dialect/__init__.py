@@ -61,6 +61,7 @@ class Mapper(Protocol):
 
 
 from . import (  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+    acp,
     copilot,
     copilot_session,
     droid,
@@ -87,6 +88,7 @@ DIALECTS: dict[str, ModuleType] = {
         droid_session,
         copilot,
         copilot_session,
+        acp,
     )
 }
 
