@@ -56,12 +56,15 @@ class Mapper(Protocol):
     def judge(self, run: Reducer, exit: Exit) -> Ending | None: ...
 
 
-from . import evosci, minicode, pi, pi_session  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+from . import codex, codex_appserver, codex_rollout, evosci, minicode, pi, pi_session  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
 
 #: every dialect; the order is that of preference when a stream fits two equally well
 DIALECTS: dict[str, ModuleType] = {
     module.NAME: module
     for module in (
+        codex,
+        codex_appserver,
+        codex_rollout,
         pi,
         pi_session,
         evosci,

@@ -1,0 +1,495 @@
+"""What all surfaces of Codex print alike: items, token counts, failures.
+
+An item has three spellings: `command_execution` with `aggregated_output` (exec), `commandExecution` with
+`aggregatedOutput` (app-server), `CommandExecution` (rollout). The functions here read all of them; a tool's name in
+events is the type as it was printed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .. import event as ev
+from .. import patch, tool
+from ..emit import Emitter, count, price, tokens
+from ..event import Stamp
+
+#: item types of all spellings and what they are; those of CALLS are tool calls
+ITEMS = {
+    "command_execution": "command",
+    "commandExecution": "command",
+    "CommandExecution": "command",
+    "file_change": "edit",
+    "fileChange": "edit",
+    "FileChange": "edit",
+    "mcp_tool_call": "mcp",
+    "mcpToolCall": "mcp",
+    "McpToolCall": "mcp",
+    "collab_tool_call": "agent",
+    "collabAgentToolCall": "agent",
+    "CollabAgentToolCall": "agent",
+    "web_search": "search",
+    "webSearch": "search",
+    "WebSearch": "search",
+    "image_view": "image",
+    "imageView": "image",
+    "ImageView": "image",
+    "dynamicToolCall": "dynamic",
+    "DynamicToolCall": "dynamic",
+    "image_generation": "other",
+    "imageGeneration": "other",
+    "ImageGeneration": "other",
+    "sleep": "other",
+    "Sleep": "other",
+    "agent_message": "message",
+    "assistant_message": "message",
+    "agentMessage": "message",
+    "AgentMessage": "message",
+    "reasoning": "reasoning",
+    "Reasoning": "reasoning",
+    "userMessage": "user",
+    "UserMessage": "user",
+    "todo_list": "todo",
+    "error": "error",
+    "contextCompaction": "compaction",
+    "ContextCompaction": "compaction",
+}
+CALLS = frozenset({"command", "edit", "mcp", "agent", "search", "image", "dynamic", "other"})
+IGNORED_ITEMS = {
+    "plan": "text of a plan",
+    "Plan": "text of a plan",
+    "enteredReviewMode": "review mode",
+    "EnteredReviewMode": "review mode",
+    "exitedReviewMode": "review mode",
+    "ExitedReviewMode": "review mode",
+    "hookPrompt": "prompt of a hook",
+    "HookPrompt": "prompt of a hook",
+    "functionCallOutput": "output of a call again",
+    "FunctionCallOutput": "output of a call again",
+    "subAgentActivity": "sub-agent activity",
+    "SubAgentActivity": "sub-agent activity",
+}
+
+#: which fields of an item are the call's input
+_INPUTS = {
+    "command": ("command",),
+    "edit": ("changes",),
+    "mcp": ("server", "tool", "arguments"),
+    "agent": ("tool", "prompt"),
+    "search": ("query",),
+    "image": ("path",),
+    "dynamic": ("tool", "arguments"),
+    "other": (),
+}
+#: fields that are not part of an item's rawOutput, because the event says them elsewhere
+_TOLD = frozenset(
+    {
+        "id",
+        "type",
+        "item_type",
+        "aggregated_output",
+        "aggregatedOutput",
+        "formatted_output",
+        "contentItems",
+        "result",
+        "call_id",
+        "invocation",
+        "startedAtMs",
+        "completedAtMs",
+    }
+)
+
+
+# ---------------------------------------------------------------- items that are tool calls
+
+
+def announce(
+    out: Emitter, kind: str, name: str, item: dict[str, Any], call_id: str, stamp: Stamp, *, again: bool = False
+) -> bool:
+    """A tool_call event for an item (``kind`` is one of CALLS)."""
+    content: list[dict[str, Any]] | None = None
+    locations: list[dict[str, Any]] | None = None
+    if kind == "edit":
+        content, locations = blocks_of_changes(changes_of(item.get("changes")))
+    elif kind == "image" and isinstance(item.get("path"), str):
+        locations = [{"path": item["path"].removeprefix("file://")}]
+    return out.call(
+        call_id,
+        name,
+        pick(item, _INPUTS[kind]) or None,
+        stamp,
+        status="in_progress",
+        title=title_of(kind, item),
+        content=content,
+        locations=locations,
+        again=again,
+        started_at=ev.iso_millis(either(item, "startedAtMs", "started_at_ms")),
+    )
+
+
+def settle(out: Emitter, kind: str, item: dict[str, Any], call_id: str, stamp: Stamp, *, again: bool = False) -> bool:
+    """The tool_call_update event of an item that has ended."""
+    status = status_of(item.get("status")) or "completed"  # a web search has no status: it ends well
+    content: list[dict[str, Any]] = []
+    exit_code = None
+    raw = {key: value for key, value in item.items() if key not in _TOLD and key not in _INPUTS[kind]}
+    if kind == "command":
+        exit_code = count(either(item, "exit_code", "exitCode"))
+        if status == "completed" and exit_code != 0 and ("exit_code" in item or "exitCode" in item):
+            status = "failed"
+        content = _text_content(either(item, "aggregated_output", "aggregatedOutput"))
+        if not content:
+            content = _text_content(joined(item.get("stdout"), item.get("stderr")))
+    elif kind == "edit":
+        content = _text_content(joined(item.get("stdout"), item.get("stderr")))
+    elif kind == "mcp":
+        status, content, extra = mcp_result(item.get("result"), item.get("error"), status)
+        raw.update(extra)
+    elif kind == "dynamic":
+        content = parts_content(item.get("contentItems"))
+        if item.get("success") is False:
+            status = "failed"
+    elif kind == "search":
+        raw["query"] = item.get("query")  # the call was announced before the query was known
+    return out.update(
+        call_id,
+        stamp,
+        status=status,
+        done=True,
+        title=title_of(kind, item) if kind == "search" else None,
+        content=content,
+        again=again,
+        input=pick(item, _INPUTS[kind]) if kind == "search" and item.get("query") else None,
+        exit_code=exit_code,
+        duration_ms=duration_of(item),
+        raw_output=raw or ...,
+    )
+
+
+def mcp_result(result: Any, error: Any, status: str) -> tuple[str, list[dict[str, Any]], dict[str, Any]]:
+    """Status, content and further facts of an MCP answer; an error without an answer gives its message."""
+    extra: dict[str, Any] = {}
+    content: list[dict[str, Any]] = []
+    if isinstance(result, dict):
+        content = parts_content(result.get("content"))
+        extra["result"] = {key: value for key, value in result.items() if key != "content"}
+        if either(result, "isError", "is_error") is True:
+            status = "failed"
+    message = error.get("message") if isinstance(error, dict) else error
+    if isinstance(message, str):
+        status = "failed"
+        content = content or ev.text_content(message)
+    return status, content, extra
+
+
+def status_of(word: Any) -> str | None:
+    """A terminal word of Codex other than `completed` (failed, declined, interrupted ...) is a failure."""
+    if not isinstance(word, str):
+        return None
+    return {"completed": "completed", "in_progress": "in_progress", "inProgress": "in_progress"}.get(word, "failed")
+
+
+def title_of(kind: str, item: dict[str, Any]) -> str | None:
+    if kind == "command":
+        return command_title(item.get("command"))
+    if kind == "edit":
+        changes = changes_of(item.get("changes"))
+        if len(changes) == 1:
+            verb = {"add": "Create", "delete": "Delete"}.get(changes[0].kind, "Edit")
+            return f"{verb} {changes[0].path}"
+        return f"Edit {len(changes)} files" if changes else None
+    if kind == "mcp":
+        return mcp_title(item.get("server"), item.get("tool"))
+    if kind == "agent":
+        prompt, name = item.get("prompt"), item.get("tool")
+        return (tool.first_line(prompt) if isinstance(prompt, str) else "") or (name if isinstance(name, str) else None)
+    if kind == "search":
+        query = item.get("query")
+        return f"Search the web: {tool.first_line(query)}" if isinstance(query, str) and query else None
+    if kind == "image":
+        path = item.get("path")
+        return f"Read {path.removeprefix('file://')}" if isinstance(path, str) else None
+    name = item.get("tool")
+    return name if isinstance(name, str) and name else None
+
+
+def mcp_title(server: Any, name: Any) -> str | None:
+    return f"{server}: {name}" if isinstance(server, str) and isinstance(name, str) else None
+
+
+def command_title(command: Any) -> str | None:
+    """The script of a shell call, or the command line."""
+    if isinstance(command, list):
+        words = [word for word in command if isinstance(word, str)]
+        command = words[2] if len(words) == 3 and words[1] in ("-lc", "-c") else " ".join(words)
+    line = tool.first_line(command) if isinstance(command, str) else ""
+    return f"`{line}`" if line else None
+
+
+def duration_of(item: dict[str, Any]) -> float | None:
+    """Milliseconds, from `durationMs` or from `duration` {secs, nanos}."""
+    millis = price(either(item, "durationMs", "duration_ms"))
+    if millis is not None:
+        return millis
+    duration = item.get("duration")
+    if not isinstance(duration, dict):
+        return None
+    secs, nanos = count(duration.get("secs")), count(duration.get("nanos"))
+    return None if secs is None or nanos is None else secs * 1000 + nanos // 1_000_000
+
+
+# ---------------------------------------------------------------- changes of files
+
+
+class Change(NamedTuple):
+    path: str
+    kind: str  # add, delete or update
+    text: str | None  # the whole file of an add or delete, the unified diff of an update; None: not printed
+    moved: str | None
+
+
+def changes_of(changes: Any) -> list[Change]:
+    """The changes of a patch in any of its shapes: a list (items) or an object by path (protocol events)."""
+    found = []
+    if isinstance(changes, list):
+        for change in changes:
+            if not isinstance(change, dict) or not isinstance(change.get("path"), str):
+                continue
+            kind, moved = change.get("kind"), None
+            if isinstance(kind, dict):
+                kind, moved = kind.get("type"), kind.get("move_path")
+            found.append(_change(change["path"], kind, change.get("diff"), moved))
+    elif isinstance(changes, dict):
+        for path, change in changes.items():
+            if not isinstance(change, dict):
+                continue
+            kind = change.get("type")
+            for word in ("add", "delete", "update"):  # up to 0.50: {"add": {...}}
+                if not isinstance(kind, str) and isinstance(change.get(word), dict):
+                    kind, change = word, change[word]
+            text = change.get("unified_diff") if kind == "update" else change.get("content")
+            found.append(_change(path, kind, text, change.get("move_path")))
+    return found
+
+
+def _change(path: str, kind: Any, text: Any, moved: Any) -> Change:
+    return Change(
+        path,
+        kind if isinstance(kind, str) else "update",
+        text if isinstance(text, str) else None,
+        moved if isinstance(moved, str) else None,
+    )
+
+
+def blocks_of_changes(changes: list[Change]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Diff blocks, as far as the wire has the texts, and the locations."""
+    content: list[dict[str, Any]] = []
+    locations: list[dict[str, Any]] = []
+    for change in changes:
+        places: list[dict[str, Any]] = [{"path": change.path}]
+        if change.text is not None and change.kind == "add":
+            content.append(ev.diff(change.path, None, change.text))
+        elif change.text is not None and change.kind == "delete":
+            content.append(ev.diff(change.path, change.text, ""))
+        elif change.text is not None:
+            blocks, places = patch.blocks_of_diff(change.path, change.text)
+            content += blocks
+        if change.moved is not None:
+            places.append({"path": change.moved})
+        locations += places
+    return content, locations
+
+
+# ---------------------------------------------------------------- texts
+
+
+def text_of(content: Any) -> list[str]:
+    """The texts of a message's parts: `{"type": "output_text", "text": ...}`, or `{"Text": {"text": ...}}` (0.50)."""
+    texts = []
+    for part in content if isinstance(content, list) else []:
+        if isinstance(part, dict) and isinstance(part.get("Text"), dict):
+            part = part["Text"]
+        if isinstance(part, dict) and isinstance(part.get("text"), str) and part.get("type") != "refusal":
+            texts.append(part["text"])
+    return texts
+
+
+def parts_content(parts: Any) -> list[dict[str, Any]]:
+    """Tool content from a list of text and image parts, MCP's or the model API's."""
+    content = []
+    for part in parts if isinstance(parts, list) else []:
+        if not isinstance(part, dict):
+            continue
+        url = either(part, "image_url", "imageUrl")
+        if isinstance(part.get("text"), str):
+            content.append(ev.wrapped(ev.text_block(part["text"])))
+        elif part.get("type") == "image" and isinstance(part.get("data"), str):
+            mime = either(part, "mimeType", "mime_type")
+            content.append(ev.wrapped(ev.image_block(part["data"], mime if isinstance(mime, str) else "")))
+        elif isinstance(url, str):
+            content.append(ev.wrapped(image_of(url)))
+    return content
+
+
+def image_of(url: str) -> dict[str, Any]:
+    """An image block from a URL, which may be a data URL."""
+    head, comma, data = url.partition(";base64,")
+    if comma and head.startswith("data:"):
+        return ev.image_block(data, head[5:])
+    return ev.image_block("", "", url)
+
+
+def _text_content(text: Any) -> list[dict[str, Any]]:
+    return ev.text_content(text) if isinstance(text, str) and text else []
+
+
+def joined(*texts: Any) -> str:
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+# ---------------------------------------------------------------- token counts
+
+
+class Meter:
+    """The token counts of one thread: each model call once, however often the same total is printed."""
+
+    __slots__ = ("total",)
+
+    def __init__(self) -> None:
+        self.total: list[int | None] | None = None  # input, cached and output tokens so far
+
+    def take(self, out: Emitter, total: Any, last: Any, stamp: Stamp, *, key: str | None = None) -> bool:
+        """Tells the model call ``last`` if ``total``, the thread's sum so far, is news. A thread that is resumed may
+        start its sum again. Without ``last`` the call is what the sum grew by."""
+        if isinstance(total, dict):
+            now = sums(total)
+            if now == self.total:
+                return False
+            if not isinstance(last, dict):
+                last = _growth(now, self.total)
+            self.total = now
+        if not isinstance(last, dict):
+            return False
+        out.usage("call", usage_of(last), stamp, key=key)
+        if isinstance(total, dict) and stamp.parent is None:
+            out.usage("run", usage_of(total), stamp)
+        return True
+
+
+def _growth(now: list[int | None], before: list[int | None] | None) -> dict[str, Any]:
+    """What a sum grew by; all of it if it began again."""
+    names = ("input_tokens", "cached_input_tokens", "output_tokens")
+    grown = [None if new is None else new - (old or 0) for new, old in zip(now, before or [0, 0, 0], strict=True)]
+    if any(number is not None and number < 0 for number in grown):
+        grown = now
+    return dict(zip(names, grown, strict=True))
+
+
+def sums(usage: dict[str, Any]) -> list[int | None]:
+    """Input, cached and output tokens in either spelling."""
+    return [
+        count(either(usage, "input_tokens", "inputTokens")),
+        count(either(usage, "cached_input_tokens", "cachedInputTokens")),
+        count(either(usage, "output_tokens", "outputTokens")),
+    ]
+
+
+_COUNTERS = frozenset(
+    {"input_tokens", "inputTokens", "cached_input_tokens", "cachedInputTokens", "output_tokens", "outputTokens"}
+)
+
+
+def usage_of(usage: dict[str, Any]) -> dict[str, Any]:
+    """Token counts in either spelling: input includes what was cached, output includes reasoning."""
+    prompt, cached, completion = sums(usage)
+    extra = {key: value for key, value in usage.items() if key not in _COUNTERS and key != "type"}
+    return tokens(prompt, completion, cached, extra=extra)
+
+
+# ---------------------------------------------------------------- failures
+
+
+class Retry(NamedTuple):
+    attempt: int | None
+    attempts: int | None
+    delay_ms: float | None
+
+
+def retry_of(message: str) -> Retry | None:
+    """What a retry notice says; None if the message is none.
+
+    `Reconnecting... 1/5 (cause)` (0.50: `Re-connecting...`), up to 0.44 `stream error: cause; retrying 1/5 in 203ms…`.
+    """
+    for head in ("Reconnecting... ", "Re-connecting... "):
+        if message.startswith(head):
+            return Retry(*_fraction(message[len(head) :]), None)
+    if message.startswith("stream error: ") and "; retrying " in message:
+        told, _, rest = message[message.rindex("; retrying ") + len("; retrying ") :].partition(" in ")
+        return Retry(*_fraction(told), _delay(rest))
+    return None
+
+
+def _fraction(text: str) -> tuple[int | None, int | None]:
+    """The two numbers of ``1/5 ...``."""
+    first, _, rest = text.partition("/")
+    second = rest.partition(" ")[0]
+    return (int(first), int(second)) if _is_number(first) and _is_number(second) else (None, None)
+
+
+def _delay(text: str) -> float | None:
+    """Milliseconds of ``203ms…`` or ``1.455s…``."""
+    text = text.rstrip("…")
+    unit = 1 if text.endswith("ms") else 1000
+    whole, _, rest = text.removesuffix("ms").removesuffix("s").partition(".")
+    if not _is_number(whole) or (rest and not _is_number(rest)):
+        return None
+    return float(f"{whole}.{rest or 0}") * unit
+
+
+def _is_number(text: str) -> bool:
+    return 0 < len(text) < 10 and text.isascii() and text.isdigit()
+
+
+#: how messages begin that name a cap; the apostrophe is a typographic one in new versions
+_LIMITS = (
+    "You've hit your usage limit",
+    "Quota exceeded.",
+    "Codex ran out of room in the model's context window",
+    "Incomplete response returned, reason: max_output_tokens",
+)
+_LIMIT_CODES = frozenset({"usagelimitexceeded", "contextwindowexceeded", "sessionbudgetexceeded"})
+
+
+def outcome_of(message: str | None, info: Any = None) -> str:
+    """How a turn with this error ended: a cap that is named is a limit, anything else a failure."""
+    if isinstance(info, dict) and info:
+        info = next(iter(info))
+    if isinstance(info, str) and info.replace("_", "").lower() in _LIMIT_CODES:
+        return "limit"
+    plain = (message or "").replace("\u2019", "'")
+    return "limit" if plain.startswith(_LIMITS) or "context_length_exceeded" in plain else "failed"
+
+
+#: reasons of an aborted turn; all others were somebody's will
+ABORTS = {"budget_limited": "limit"}
+
+
+# ---------------------------------------------------------------- small things
+
+
+def either(item: dict[str, Any], one: str, other: str) -> Any:
+    """The value of a field in the one spelling or the other."""
+    value = item.get(one)
+    return item.get(other) if value is None else value
+
+
+def pick(item: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: item[key] for key in keys if key in item}
+
+
+def text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def strings(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
