@@ -263,12 +263,13 @@ def changes_of(changes: Any) -> list[Change]:
         for path, change in changes.items():
             if not isinstance(change, dict):
                 continue
-            kind = change.get("type")
+            facts: dict[str, Any] = change
+            kind = facts.get("type")
             for word in ("add", "delete", "update"):  # up to 0.50: {"add": {...}}
-                if not isinstance(kind, str) and isinstance(change.get(word), dict):
-                    kind, change = word, change[word]
-            text = change.get("unified_diff") if kind == "update" else change.get("content")
-            found.append(_change(path, kind, text, change.get("move_path")))
+                if not isinstance(kind, str) and isinstance(facts.get(word), dict):
+                    kind, facts = word, facts[word]
+            text = facts.get("unified_diff") if kind == "update" else facts.get("content")
+            found.append(_change(path, kind, text, facts.get("move_path")))
     return found
 
 
