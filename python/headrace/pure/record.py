@@ -12,7 +12,7 @@ off gives nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..errors import MalformedLine
@@ -36,10 +36,10 @@ class Record:
         self,
         raw: bytes,
         value: dict[str, Any] | None = None,
-        *,
         line: int = 1,
         offset: int = 0,
         share: int = 0,
+        *,
         lossy: bool = False,
         salvaged: bool = False,
     ) -> None:
@@ -66,6 +66,28 @@ class Record:
     @property
     def type(self) -> str | None:
         return native_type(self.value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as `json.loads` gives it: lone surrogates kept, integers exact. A new dict each time."""
+        return json.loads_lax(self.raw) if self.salvaged else json.loads(self.raw)  # type: ignore[no-any-return]
+
+    def get(self, *path: str) -> Any:
+        """The value at a path of keys; None if it is not there."""
+        value: Any = self.to_dict()
+        for key in path:
+            if not isinstance(value, dict) or key not in value:
+                return None
+            value = value[key]
+        return value
+
+    def __getitem__(self, key: str) -> Any:
+        return self.to_dict()[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.value
+
+    def __repr__(self) -> str:
+        return f"<Record {self.type or ''!r} line={self.line} offset={self.offset} bytes={len(self.raw)}>"
 
     @property
     def may_hold_surrogates(self) -> bool:
@@ -129,34 +151,36 @@ class Intake:
         self.report.blank_bytes += self._framer.bom_bytes
         self._framer.bom_bytes = 0
 
-    def _read(self, line: Line) -> Iterator[Record]:
+    def _read(self, line: Line) -> Iterable[Record]:
         report, body = self.report, line.body
         report.lines += 1
         if line.too_long:
             self._malformed(line, "line too long")
-            return
+            return ()
         try:
             value = json.loads(body)
         except json.JsonError as error:
             if not body.strip(_BLANKS):
                 report.blank += 1
                 report.blank_bytes += line.size
-                return
+                return ()
             self._malformed(line, error.reason)
-            for start, end, found in salvage(body, self.is_record):
-                raw = body[start:end]
-                lossy = not _is_utf8(raw)
-                report.salvaged += 1
-                report.lossy += lossy
-                yield Record(raw, found, line=line.number, offset=line.offset + start, lossy=lossy, salvaged=True)
-            return
+            return self._salvaged(line)
         report.records += 1
         if isinstance(value, dict):
-            yield Record(body, value, line=line.number, offset=line.offset, share=line.size)
-        elif isinstance(value, list) and value:
-            yield from self._elements(line, value)
-        else:
-            report.ignore_bytes(line.size, NOT_AN_OBJECT)
+            return (Record(body, value, line.number, line.offset, line.size),)
+        if isinstance(value, list) and value:
+            return self._elements(line, value)
+        report.ignore_bytes(line.size, NOT_AN_OBJECT)
+        return ()
+
+    def _salvaged(self, line: Line) -> Iterator[Record]:
+        for start, end, value in salvage(line.body, self.is_record):
+            raw = line.body[start:end]
+            lossy = not _is_utf8(raw)
+            self.report.salvaged += 1
+            self.report.lossy += lossy
+            yield Record(raw, value, line.number, line.offset + start, 0, lossy=lossy, salvaged=True)
 
     def _elements(self, line: Line, values: list[Any]) -> Iterator[Record]:
         """An array of records stands for its elements; they share out the bytes of the line among them."""
@@ -168,7 +192,7 @@ class Intake:
             value = values[index]
             if isinstance(value, dict):
                 raw = line.body[start:end]
-                yield Record(raw, value, line=line.number, offset=line.offset + start, share=share)
+                yield Record(raw, value, line.number, line.offset + start, share)
             else:
                 self.report.ignore_bytes(share, NOT_AN_OBJECT)
 

@@ -18,7 +18,7 @@ mod value;
 pub use error::{JsonError, Reason};
 pub use parse::MAX_DEPTH;
 pub use tape::Tape;
-pub use text::{Halves, Str};
+pub use text::{Halves, Str, Text};
 pub use value::{Doc, Entries, Items, Kind, Value};
 
 impl Tape {
@@ -48,6 +48,12 @@ pub fn parse_prefix_lax<'a>(
     prefix::<true>(tape, text)
 }
 
+/// The length of the value at the start of `text`, blanks before it included, by the rules of [`Tape::parse_lax`], and
+/// without checking that its strings are UTF-8: how salvage finds whole objects in damaged text.
+pub(crate) fn extent_lax(tape: &mut Tape, text: &[u8]) -> Result<usize, JsonError> {
+    parse::value::<true>(text, &mut tape.nodes).map(|parsed| parsed.end)
+}
+
 fn whole<'a, const LAX: bool>(tape: &'a mut Tape, text: &'a [u8]) -> Result<Doc<'a>, JsonError> {
     let text = utf8(text)?;
     let parsed = parse::value::<LAX>(text.as_bytes(), &mut tape.nodes)?;
@@ -55,11 +61,7 @@ fn whole<'a, const LAX: bool>(tape: &'a mut Tape, text: &'a [u8]) -> Result<Doc<
     if end < text.len() {
         return Err(JsonError::new(end, Reason::TrailingData));
     }
-    Ok(Doc {
-        text,
-        nodes: &tape.nodes[..parsed.nodes],
-        lone: parsed.lone,
-    })
+    Ok(doc(tape, text, &parsed))
 }
 
 fn prefix<'a, const LAX: bool>(
@@ -69,17 +71,20 @@ fn prefix<'a, const LAX: bool>(
     match parse::value::<LAX>(text, &mut tape.nodes) {
         Ok(parsed) => {
             let text = utf8(&text[..parsed.end])?;
-            Ok((
-                Doc {
-                    text,
-                    nodes: &tape.nodes[..parsed.nodes],
-                    lone: parsed.lone,
-                },
-                parsed.end,
-            ))
+            Ok((doc(tape, text, &parsed), parsed.end))
         }
         // Bytes that are no UTF-8 count first, as in a whole text, but only those that were read.
         Err(error) => utf8(text.get(..error.offset).unwrap_or(text)).and(Err(error)),
+    }
+}
+
+fn doc<'a>(tape: &'a Tape, text: &'a str, parsed: &parse::Parsed) -> Doc<'a> {
+    Doc {
+        root: Value {
+            text,
+            nodes: &tape.nodes[..parsed.nodes],
+        },
+        lone: parsed.lone,
     }
 }
 

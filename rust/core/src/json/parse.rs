@@ -34,65 +34,94 @@ pub(super) fn value<const LAX: bool>(
     }
     let mut at = 0;
     let mut used = 0;
-    let mut flags = 0;
-    // The innermost open container, how many stand around the next value, and how many values it has so far.
+    let mut lone = false;
+    // The bracket that closes the innermost open container, its node, how many are open, how many values it has so far.
+    let mut close = 0;
     let mut open = OUTERMOST;
     let mut depth = 0;
     let mut count = 0;
-    let mut in_object = false;
 
+    // The next byte that is no blank. Agents print none: one comparison is all that most tokens pay.
+    macro_rules! byte {
+        () => {
+            match byte(text, at) {
+                0..=b' ' => {
+                    at = skip_blanks(text, at);
+                    byte(text, at)
+                }
+                byte => byte,
+            }
+        };
+    }
     macro_rules! push {
         ($start:expr, $end:expr, $info:expr) => {{
             if used >= nodes.len() {
                 grow(nodes);
             }
-            let next = used as u32 + 1;
+            let (start, end) = ($start as u32, $end as u32);
             nodes[used] = Node {
-                start: $start as u32,
-                end: $end as u32,
-                next,
+                start,
+                end,
+                skip: 1,
                 info: $info,
             };
             used += 1;
         }};
     }
-    macro_rules! string {
-        () => {{
-            let start = at;
-            let info;
-            (at, info) = string::<LAX>(text, start)?;
-            flags |= info;
-            push!(start, at, info);
+    // The rest of a string that starts at `at` and has something else than text at `stop`.
+    macro_rules! string_rest {
+        ($stop:expr) => {{
+            let (end, info) = string_rest::<LAX>(text, $stop)?;
+            lone |= info & LONE != 0;
+            push!(at, end, info);
+            at = end;
         }};
     }
+    // A key and its colon.
     macro_rules! key {
         () => {{
-            at = skip_blanks(text, at);
-            if text.get(at) != Some(&b'"') {
+            if byte!() != b'"' {
                 return Err(unexpected(text, at));
             }
-            string!();
-            at = skip_blanks(text, at);
-            if text.get(at) != Some(&b':') {
-                return Err(unexpected(text, at));
+            let stop = plain_end(text, at + 1);
+            if text.get(stop..stop + 2) == Some(b"\":") {
+                push!(at, stop + 1, 0);
+                at = stop + 2;
+            } else {
+                string_rest!(stop);
+                if byte!() != b':' {
+                    return Err(unexpected(text, at));
+                }
+                at += 1;
             }
-            at += 1;
         }};
     }
 
     loop {
         // A value.
-        at = skip_blanks(text, at);
-        let Some(&first) = text.get(at) else {
-            return Err(unexpected(text, at));
-        };
+        let first = byte!();
         match first {
-            b'"' => string!(),
-            b'-' | b'0'..=b'9' => {
-                let start = at;
-                let info;
-                (at, info) = number::<LAX>(text, start)?;
-                push!(start, at, info);
+            b'"' => {
+                let stop = plain_end(text, at + 1);
+                if byte(text, stop) == b'"' {
+                    push!(at, stop + 1, 0);
+                    at = stop + 1;
+                } else {
+                    string_rest!(stop);
+                }
+            }
+            b'0'..=b'9' | b'-' => {
+                // The usual number is digits, and then a byte that does not go on with it.
+                let end = digits_end(text, at);
+                let zeros = first == b'0' && end != at + 1;
+                if end != at && !zeros && !matches!(byte(text, end), b'.' | b'e' | b'E') {
+                    push!(at, end, INTEGER);
+                    at = end;
+                } else {
+                    let (end, info) = number::<LAX>(text, at)?;
+                    push!(at, end, info);
+                    at = end;
+                }
             }
             b'{' | b'[' => {
                 if depth == MAX_DEPTH {
@@ -104,11 +133,11 @@ pub(super) fn value<const LAX: bool>(
                 }
                 push!(at, open, 0);
                 open = used as u32 - 1;
-                in_object = first == b'{';
-                at = skip_blanks(text, at + 1);
-                if text.get(at) != Some(&closing(in_object)) {
+                close = closing(first);
+                at += 1;
+                if byte!() != close {
                     count = 1;
-                    if in_object {
+                    if close == b'}' {
                         key!();
                     }
                     continue;
@@ -116,8 +145,7 @@ pub(super) fn value<const LAX: bool>(
                 count = 0;
             }
             _ => {
-                let start = at;
-                at = match first {
+                let end = match first {
                     b't' => word(text, at, "true")?,
                     b'f' => word(text, at, "false")?,
                     b'n' => word(text, at, "null")?,
@@ -125,7 +153,8 @@ pub(super) fn value<const LAX: bool>(
                     b'I' if LAX => word(text, at, "Infinity")?,
                     _ => return Err(unexpected(text, at)),
                 };
-                push!(start, at, 0);
+                push!(at, end, 0);
+                at = end;
             }
         }
         // What follows a value, or the closing bracket of an empty container.
@@ -134,40 +163,41 @@ pub(super) fn value<const LAX: bool>(
                 return Ok(Parsed {
                     end: at,
                     nodes: used,
-                    lone: flags & LONE != 0,
+                    lone,
                 });
             }
-            at = skip_blanks(text, at);
-            let byte = text.get(at).copied();
-            if byte == Some(b',') {
+            let byte = byte!();
+            if byte == b',' {
                 at += 1;
                 count += 1;
-                if in_object {
+                if close == b'}' {
                     key!();
                 }
                 break;
             }
-            if byte != Some(closing(in_object)) {
+            if byte != close {
                 return Err(unexpected(text, at));
             }
             at += 1;
             depth -= 1;
+            let closed = open;
             let node = &mut nodes[open as usize];
             open = std::mem::replace(&mut node.end, at as u32);
-            node.next = used as u32;
+            node.skip = used as u32 - closed;
             node.info = count;
             if open != OUTERMOST {
                 let around = &nodes[open as usize];
                 count = around.info;
-                in_object = text[around.start as usize] == b'{';
+                close = closing(text[around.start as usize]);
             }
         }
     }
 }
 
+/// The bracket that closes `open`: in ASCII both come two after.
 #[inline(always)]
-fn closing(object: bool) -> u8 {
-    if object { b'}' } else { b']' }
+fn closing(open: u8) -> u8 {
+    open + 2
 }
 
 #[cold]
@@ -177,8 +207,14 @@ fn grow(nodes: &mut Vec<Node>) {
     nodes.resize(room, Node::default());
 }
 
-/// Offset of the first byte at or after `at` that is no JSON blank.
+/// The byte here, or 0 after the end: like any NUL between tokens, that is an error.
 #[inline(always)]
+fn byte(text: &[u8], at: usize) -> u8 {
+    if at < text.len() { text[at] } else { 0 }
+}
+
+/// Offset of the first byte at or after `at` that is no JSON blank.
+#[cold]
 pub(super) fn skip_blanks(text: &[u8], mut at: usize) -> usize {
     while let Some(b' ' | b'\n' | b'\r' | b'\t') = text.get(at) {
         at += 1;
@@ -203,16 +239,6 @@ fn broken(text: &[u8], at: usize, reason: Reason) -> JsonError {
             reason
         },
     )
-}
-
-/// A string, from its first quote: its end and its flags.
-#[inline(always)]
-fn string<const LAX: bool>(text: &[u8], start: usize) -> Result<(usize, u32), JsonError> {
-    let stop = plain_end(text, start + 1);
-    if text.get(stop) == Some(&b'"') {
-        return Ok((stop + 1, 0));
-    }
-    string_rest::<LAX>(text, stop)
 }
 
 /// The rest of a string that has an escape or a control character at `at`, or no end.
@@ -267,49 +293,32 @@ fn escape(text: &[u8], start: usize) -> Result<(usize, u16), JsonError> {
     }
 }
 
-/// A number, from its sign or first digit: its end and its flags.
-#[inline(always)]
-fn number<const LAX: bool>(text: &[u8], start: usize) -> Result<(usize, u32), JsonError> {
-    let whole = start + (text[start] == b'-') as usize;
-    let at = digits_end(text, whole);
-    // The usual number: digits, and a byte after them that does not go on with it.
-    if at > whole
-        && (text[whole] != b'0' || at == whole + 1)
-        && !matches!(text.get(at), Some(b'.' | b'e' | b'E'))
-    {
-        return Ok((at, INTEGER));
-    }
-    number_rest::<LAX>(text, whole, at)
-}
-
-/// A number that is no plain integer: its digits start at `whole` and end at `at`.
+/// A number of any form, from its sign or first digit: its end and its flags.
 #[inline(never)]
-fn number_rest<const LAX: bool>(
-    text: &[u8],
-    whole: usize,
-    mut at: usize,
-) -> Result<(usize, u32), JsonError> {
-    if at == whole {
-        if LAX && text.get(at) == Some(&b'I') {
-            return Ok((word(text, at, "Infinity")?, 0));
-        }
-        return Err(broken(text, at, Reason::InvalidNumber));
-    }
-    if text[whole] == b'0' && at > whole + 1 {
-        return Err(JsonError::new(whole + 1, Reason::InvalidNumber));
-    }
+fn number<const LAX: bool>(text: &[u8], start: usize) -> Result<(usize, u32), JsonError> {
     let digits = |from: usize| match digits_end(text, from) {
         end if end == from => Err(broken(text, from, Reason::InvalidNumber)),
         end => Ok(end),
     };
-    if text.get(at) == Some(&b'.') {
+    let whole = start + (text[start] == b'-') as usize;
+    if LAX && byte(text, whole) == b'I' {
+        return Ok((word(text, whole, "Infinity")?, 0));
+    }
+    let mut at = digits(whole)?;
+    if text[whole] == b'0' && at > whole + 1 {
+        return Err(JsonError::new(whole + 1, Reason::InvalidNumber));
+    }
+    let mut info = INTEGER;
+    if byte(text, at) == b'.' {
+        info = 0;
         at = digits(at + 1)?;
     }
-    if let Some(b'e' | b'E') = text.get(at) {
-        let signed = matches!(text.get(at + 1), Some(b'+' | b'-'));
+    if let b'e' | b'E' = byte(text, at) {
+        info = 0;
+        let signed = matches!(byte(text, at + 1), b'+' | b'-');
         at = digits(at + 1 + signed as usize)?;
     }
-    Ok((at, 0))
+    Ok((at, info))
 }
 
 /// The end of a literal.

@@ -27,20 +27,24 @@ pub(super) fn digits_end(text: &[u8], from: usize) -> usize {
     const ZEROS: u64 = u64::MAX / 255 * b'0' as u64;
     const SIXES: u64 = u64::MAX / 255 * 6;
     const HIGH_NIBBLES: u64 = u64::MAX / 255 * 0xf0;
-    let mut at = from;
-    while let Some(chunk) = text.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+    if let Some(&bytes) = text
+        .get(from..from + 8)
+        .and_then(|bytes| bytes.first_chunk())
+    {
         // A digit becomes 0 to 9, and only those stay below 0x10 with 6 added. A carry reaches later bytes only.
-        let value = u64::from_le_bytes(*chunk) ^ ZEROS;
+        let value = u64::from_le_bytes(bytes) ^ ZEROS;
         let stops = (value | value.wrapping_add(SIXES)) & HIGH_NIBBLES;
         if stops != 0 {
-            return at + stops.trailing_zeros() as usize / 8;
+            return from + stops.trailing_zeros() as usize / 8;
         }
-        at += 8;
     }
-    while let Some(b'0'..=b'9') = text.get(at) {
-        at += 1;
-    }
-    at
+    long_digits_end(text, from)
+}
+
+#[inline(never)]
+fn long_digits_end(text: &[u8], from: usize) -> usize {
+    let digits = text[from..].iter().take_while(|byte| byte.is_ascii_digit());
+    from + digits.count()
 }
 
 /// Eight bytes at a time in a plain register. The vector code ends with it: it needs no room after the text.

@@ -7,8 +7,8 @@ pub(super) struct Node {
     pub start: u32,
     /// Offset after the last byte. While a container is open, the index of the container around it.
     pub end: u32,
-    /// Index of the node after this one and everything in it: the next sibling, if there is one.
-    pub next: u32,
+    /// Nodes of this value with everything in it: what to step over to the next sibling.
+    pub skip: u32,
     /// Elements or members of a container, flags of a string or number.
     pub info: u32,
 }

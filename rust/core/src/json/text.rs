@@ -1,6 +1,7 @@
 //! Strings: decoding on demand, and what to do with unpaired halves of surrogate pairs.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 
 use super::tape::{ESCAPES, LONE};
 
@@ -24,6 +25,85 @@ pub struct Halves<'a> {
     pub lossy: bool,
 }
 
+/// Text that can be shown: U+FFFD stands for each half of a surrogate pair that had no other half, and it is known
+/// whether that was so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Text<'a> {
+    text: Cow<'a, str>,
+    lossy: bool,
+}
+
+impl<'a> Text<'a> {
+    /// Whether the wire said something that no UTF-8 can say.
+    pub fn is_lossy(&self) -> bool {
+        self.lossy
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub fn into_cow(self) -> Cow<'a, str> {
+        self.text
+    }
+
+    pub fn into_string(self) -> String {
+        self.text.into_owned()
+    }
+
+    /// A text made of this one: as lossy as this.
+    pub fn rewrite(&self, make: impl FnOnce(&str) -> String) -> Text<'static> {
+        Text {
+            text: Cow::Owned(make(&self.text)),
+            lossy: self.lossy,
+        }
+    }
+
+    /// The same text, borrowed.
+    pub fn borrow(&self) -> Text<'_> {
+        Text {
+            text: Cow::Borrowed(&self.text),
+            lossy: self.lossy,
+        }
+    }
+}
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    #[inline]
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl<'a> From<Cow<'a, str>> for Text<'a> {
+    fn from(text: Cow<'a, str>) -> Self {
+        Text { text, lossy: false }
+    }
+}
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Cow::Borrowed(text).into()
+    }
+}
+
+impl From<String> for Text<'_> {
+    fn from(text: String) -> Self {
+        Cow::<str>::Owned(text).into()
+    }
+}
+
+impl<'a> From<Str<'a>> for Text<'a> {
+    fn from(string: Str<'a>) -> Self {
+        Text {
+            text: string.lossy(),
+            lossy: string.is_lossy(),
+        }
+    }
+}
+
 impl<'a> Str<'a> {
     #[inline(always)]
     pub(super) fn new(raw: &'a str, flags: u32) -> Self {
@@ -34,22 +114,26 @@ impl<'a> Str<'a> {
     }
 
     /// What stands between the quotes.
+    #[inline]
     pub fn raw(&self) -> &'a str {
         self.raw
     }
 
     /// Whether the raw text differs from the decoded one.
+    #[inline]
     pub fn has_escapes(&self) -> bool {
         self.flags & ESCAPES as u8 != 0
     }
 
     /// Whether some unpaired half of a surrogate pair has no place in UTF-8.
+    #[inline]
     pub fn is_lossy(&self) -> bool {
         self.flags & LONE as u8 != 0
     }
 
     /// Whether the decoded string is `other`. A string with an unpaired half equals no `str`.
     #[allow(clippy::should_implement_trait)] // not an equivalence between strings of texts
+    #[inline]
     pub fn eq(&self, other: &str) -> bool {
         if !self.has_escapes() {
             return self.raw == other;
@@ -70,6 +154,7 @@ impl<'a> Str<'a> {
     }
 
     /// The decoded text, with U+FFFD for each unpaired half.
+    #[inline]
     pub fn lossy(&self) -> Cow<'a, str> {
         if !self.has_escapes() {
             return Cow::Borrowed(self.raw);
