@@ -359,9 +359,9 @@ class Emitter:
 
     def session_state(self, stamp: Stamp, **details: Any) -> None:
         """The ``session`` state, if it says anything new: sessionId, version, model, cwd, title."""
-        news = {k: self.clean(v) for k, v in details.items() if isinstance(v, str) and self.session.get(k) != v}
+        news = {k: v for k, v in details.items() if isinstance(v, str) and self.session.get(k) != ev.clean(v)}
         if news:
-            self.session.update(news)
+            self.session.update((key, ev.clean(value)) for key, value in news.items())
             self.state("session", stamp, **news)
 
     def finish(self) -> None:

@@ -230,12 +230,12 @@ class Mapper:
         stamp = self._stamp(parent)
         if item_id not in self.items:
             self.items[item_id] = parent
-            shapes.announce(self.out, kind, name, item, item_id, stamp)
+            shapes.announce(self.out, kind, name, shapes.Item(item), item_id, stamp)
         if kind == "agent":
             self._follow(record_kind, item, item_id)
         if record_kind == "item.completed":
             self.refused = item.get("status") == "declined"
-            return None if shapes.settle(self.out, kind, item, item_id, stamp) else "item again"
+            return None if shapes.settle(self.out, kind, shapes.Item(item), item_id, stamp) else "item again"
         self.refused = False
         if record_kind == "item.updated":
             output = shapes.text(item.get("aggregated_output"))

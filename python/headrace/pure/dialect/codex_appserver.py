@@ -400,7 +400,7 @@ class Mapper:
         thread.refused = done and item.get("status") == "declined"
         fresh = not self.out.is_open(item_id) and not (done and self.out.knows(item_id))
         if fresh:
-            shapes.announce(self.out, kind, name, item, item_id, stamp)
+            shapes.announce(self.out, kind, name, shapes.Item(item), item_id, stamp)
         if kind == "agent" and item.get("tool") == "spawnAgent":
             if not done and fresh:
                 self.spawning.append(item_id)
@@ -410,7 +410,7 @@ class Mapper:
                 self.agents.setdefault(child, item_id)
         if not done:
             return None if fresh else "item again"
-        return None if shapes.settle(self.out, kind, item, item_id, stamp) else "item again"
+        return None if shapes.settle(self.out, kind, shapes.Item(item), item_id, stamp) else "item again"
 
     # ------------------------------------------------------------ errors and approvals
 
@@ -514,7 +514,7 @@ def _thread_id(params: dict[str, Any]) -> str | None:
 
 def _key(stamp: Stamp, item: str, index: Any = None) -> str:
     """Names a block: items of several threads may share an id."""
-    return f"{stamp.session_id}/{item}/{index if type(index) is int else ''}"
+    return f"{stamp.session_id or ''}/{item}/{index if type(index) is int else ''}"
 
 
 def _request(number: Any) -> str:

@@ -110,7 +110,7 @@ class Events:
             if call_id is None:
                 return UNKNOWN
             self.acted()
-            if shapes.announce(self.out, "image", kind, msg, call_id, stamp):
+            if shapes.announce(self.out, "image", kind, shapes.Item(msg), call_id, stamp):
                 self.out.update(call_id, stamp, status="completed")
             return None
         if kind == "token_count":
@@ -230,24 +230,23 @@ class Events:
         if call_id is None:
             return UNKNOWN
         kind = CALL_KINDS.get(name)
+        item = shapes.Item.of_event(kind or "", msg)
         if name in AGENT_CALLS:
-            kind, name, msg = "agent", "collab_tool_call", {**msg, "tool": AGENT_CALLS[name]}
+            # the status is the agent's, not the call's
+            kind, item.tool, item.status = "agent", AGENT_CALLS[name], None
+            name = "collab_tool_call"
             child = shapes.text(msg.get("new_thread_id"))
             if child is not None:
                 self.agents[child] = call_id
-            if "status" in msg:  # the agent's state, not the call's
-                msg["agent_status"] = msg.pop("status")
         if kind is None:
             return UNKNOWN
         self.acted()
-        if kind == "mcp" and isinstance(msg.get("invocation"), dict):
-            msg = {**msg, **msg["invocation"]}
         if what == "begin":
-            return None if shapes.announce(self.out, kind, name, msg, call_id, stamp) else "begin again"
+            return None if shapes.announce(self.out, kind, name, item, call_id, stamp) else "begin again"
         if not self.out.knows(call_id):
-            shapes.announce(self.out, kind, name, msg, call_id, stamp)
-        self.refused = msg.get("status") == "declined"
-        return None if shapes.settle(self.out, kind, ended(kind, msg), call_id, stamp) else "end again"
+            shapes.announce(self.out, kind, name, item, call_id, stamp)
+        self.refused = item.status == "declined"
+        return None if shapes.settle(self.out, kind, item, call_id, stamp) else "end again"
 
     def _plan(self, steps: Any, stamp: Stamp) -> Outcome:
         entries = tool.plan_of(steps, "step")
@@ -363,18 +362,6 @@ class Events:
             return "background event"
         tell_retry(self.out, message, retry, stamp)
         return None
-
-
-def ended(kind: str, msg: dict[str, Any]) -> dict[str, Any]:
-    """An end event in the shape of an item."""
-    if kind == "edit" and isinstance(msg.get("success"), bool) and not isinstance(msg.get("status"), str):
-        return {**msg, "status": "completed" if msg["success"] else "failed"}
-    if kind == "mcp" and isinstance(msg.get("result"), dict):
-        result = msg["result"]
-        if "Err" in result:
-            return {**msg, "result": None, "error": result["Err"]}
-        return {**msg, "result": result.get("Ok")}
-    return msg
 
 
 def tell_retry(out: Emitter, message: str, retry: shapes.Retry | None, stamp: Stamp) -> None:

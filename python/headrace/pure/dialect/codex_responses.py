@@ -169,7 +169,7 @@ class Responses:
         name = self.names.pop(call_id, "")
         if kind == "tool_search_output":
             found = {"tools": item.get("tools")}
-            status = shapes.status_of(item.get("status"))
+            status = shapes.status_of(shapes.text(item.get("status")))
             shown = self.out.update(call_id, stamp, status=status, done=True, raw_output=found)
             return None if shown else "output again"
         output = read_output(name, item.get("output"))
@@ -192,9 +192,10 @@ class Responses:
         if self.out.knows(call_id):
             return "call again"
         action = item.get("action")
-        item = {**item, "query": action.get("query") if isinstance(action, dict) else None}
-        shapes.announce(self.out, "search", "web_search", item, call_id, stamp)
-        shapes.settle(self.out, "search", item, call_id, stamp)
+        search = shapes.Item(item)
+        search.query = shapes.text(action.get("query")) if isinstance(action, dict) else None
+        shapes.announce(self.out, "search", "web_search", search, call_id, stamp)
+        shapes.settle(self.out, "search", search, call_id, stamp)
         return None
 
 

@@ -19,7 +19,7 @@ from ..run import Ending, Exit, Reducer
 from . import SURE, UNKNOWN, Outcome, Sign
 from . import codex_shapes as shapes
 from .codex import response_sign
-from .codex_events import CALL_KINDS, Events, ended
+from .codex_events import CALL_KINDS, Events
 from .codex_responses import Responses, is_prompt
 
 NAME = "codex-rollout"
@@ -195,7 +195,8 @@ class Mapper:
             return _TOLD[kind]
         head, _, tail = kind.rpartition("_")
         if tail == "end" and head in CALL_KINDS:
-            return self._ended(CALL_KINDS[head], head, msg, stamp)
+            item = shapes.Item.of_event(CALL_KINDS[head], msg)
+            return self._ended(CALL_KINDS[head], head, item, shapes.text(msg.get("call_id")), stamp)
         if kind == "task_started":
             self.turned = True
             self.responses.start()
@@ -213,10 +214,9 @@ class Mapper:
         if kind is None:
             return shapes.IGNORED_ITEMS.get(name, UNKNOWN)
         if kind in shapes.CALLS:
-            if item_id is None:
-                return UNKNOWN
-            started = ev.iso_millis(msg.get("started_at_ms"))
-            return self._ended(kind, name, {**item, "started_at_ms": msg.get("started_at_ms")}, stamp, item_id, started)
+            call = shapes.Item(item)
+            call.started = msg.get("started_at_ms")
+            return self._ended(kind, name, call, item_id, stamp)
         if kind == "compaction":
             return "compaction again"
         thread = shapes.text(msg.get("thread_id"))
@@ -231,25 +231,14 @@ class Mapper:
             return self._said(ev.MESSAGE, shapes.text_of(item.get("content")), stamp)
         return self._said(ev.USER, shapes.text_of(item.get("content")), stamp) if kind == "user" else UNKNOWN
 
-    def _ended(
-        self,
-        kind: str,
-        name: str,
-        item: dict[str, Any],
-        stamp: Stamp,
-        item_id: str | None = None,
-        started: str | None = None,
-    ) -> Outcome:
+    def _ended(self, kind: str, name: str, item: shapes.Item, call_id: str | None, stamp: Stamp) -> Outcome:
         """How a call ended, in structure: better than its output in text, which may have come before."""
-        call_id = item_id or shapes.text(item.get("call_id"))
         if call_id is None:
             return UNKNOWN
         self.responses.acted()
-        if kind == "mcp" and isinstance(item.get("invocation"), dict):
-            item = {**item, **item["invocation"]}
         if not self.out.knows(call_id):
             shapes.announce(self.out, kind, name, item, call_id, stamp)
-        shapes.settle(self.out, kind, ended(kind, item), call_id, stamp, again=True)
+        shapes.settle(self.out, kind, item, call_id, stamp, again=True)
         return None
 
     # ------------------------------------------------------------ usage, compaction

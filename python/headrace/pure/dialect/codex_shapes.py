@@ -70,32 +70,29 @@ IGNORED_ITEMS = {
     "SubAgentActivity": "sub-agent activity",
 }
 
-#: which fields of an item are the call's input
-_INPUTS = {
-    "command": ("command",),
-    "edit": ("changes",),
-    "mcp": ("server", "tool", "arguments"),
-    "agent": ("tool", "prompt"),
-    "search": ("query",),
-    "image": ("path",),
-    "dynamic": ("tool", "arguments"),
-    "other": (),
-}
-#: fields that are not part of an item's rawOutput, because the event says them elsewhere
+#: fields of an item that its rawOutput leaves out, because the event says them elsewhere or nobody asks
 _TOLD = frozenset(
     {
         "id",
+        "call_id",
         "type",
         "item_type",
+        "command",
         "aggregated_output",
         "aggregatedOutput",
         "formatted_output",
-        "contentItems",
-        "result",
-        "call_id",
+        "changes",
+        "server",
+        "tool",
+        "arguments",
         "invocation",
+        "result",
+        "contentItems",
+        "prompt",
+        "path",
         "startedAtMs",
         "completedAtMs",
+        "internal_chat_message_metadata_passthrough",
     }
 )
 
@@ -103,118 +100,156 @@ _TOLD = frozenset(
 # ---------------------------------------------------------------- items that are tool calls
 
 
-def announce(
-    out: Emitter, kind: str, name: str, item: dict[str, Any], call_id: str, stamp: Stamp, *, again: bool = False
-) -> bool:
+class Item:
+    """A tool call as its item tells it, or a pair of events: what stands where in all of them."""
+
+    __slots__ = ("error", "facts", "inputs", "query", "result", "started", "status", "tool")
+
+    def __init__(self, facts: dict[str, Any], inputs: dict[str, Any] | None = None) -> None:
+        self.facts = facts  # the whole item or event
+        self.inputs = facts if inputs is None else inputs  # where server, tool and arguments of an MCP call stand
+        self.tool = text(self.inputs.get("tool"))
+        self.query = text(facts.get("query"))
+        self.status = text(facts.get("status"))
+        self.result = facts.get("result")
+        self.error = facts.get("error")
+        self.started = either(facts, "startedAtMs", "started_at_ms")
+
+    @staticmethod
+    def of_event(kind: str, msg: dict[str, Any]) -> Item:
+        """A begin or end event; an end says `success` or `{"Ok": ...}` where an item has a status."""
+        invocation, success, result = msg.get("invocation"), msg.get("success"), msg.get("result")
+        item = Item(msg, invocation if isinstance(invocation, dict) else None)
+        if kind == "edit" and item.status is None and isinstance(success, bool):
+            item.status = "completed" if success else "failed"
+        if kind == "mcp" and isinstance(result, dict):
+            item.result, item.error = result.get("Ok"), result.get("Err")
+        return item
+
+    def input(self, kind: str) -> dict[str, Any] | None:
+        """The call's arguments, as far as they are printed."""
+        if kind == "command":
+            found = pick(self.facts, ("command",))
+        elif kind == "edit":
+            found = pick(self.facts, ("changes",))
+        elif kind == "mcp":
+            found = pick(self.inputs, ("server", "tool", "arguments"))
+        elif kind == "agent":
+            found = {} if self.tool is None else {"tool": self.tool}
+            found.update(pick(self.facts, ("prompt",)))
+        elif kind == "search":
+            found = {} if self.query is None else {"query": self.query}
+        elif kind == "image":
+            found = pick(self.facts, ("path",))
+        else:
+            found = pick(self.facts, ("tool", "arguments"))
+        return found or None
+
+    def title(self, kind: str) -> str | None:
+        facts = self.facts
+        if kind == "command":
+            return command_title(facts.get("command"))
+        if kind == "edit":
+            changes = changes_of(facts.get("changes"))
+            if len(changes) == 1:
+                verb = {"add": "Create", "delete": "Delete"}.get(changes[0].kind, "Edit")
+                return f"{verb} {changes[0].path}"
+            return f"Edit {len(changes)} files" if changes else None
+        if kind == "mcp":
+            return mcp_title(text(self.inputs.get("server")), self.tool)
+        if kind == "agent":
+            return tool.first_line(text(facts.get("prompt")) or "") or self.tool
+        if kind == "search":
+            return f"Search the web: {tool.first_line(self.query)}" if self.query else None
+        if kind == "image":
+            path = text(facts.get("path"))
+            return None if path is None else f"Read {path.removeprefix('file://')}"
+        return self.tool
+
+
+def announce(out: Emitter, kind: str, name: str, item: Item, call_id: str, stamp: Stamp) -> bool:
     """A tool_call event for an item (``kind`` is one of CALLS)."""
     content: list[dict[str, Any]] | None = None
     locations: list[dict[str, Any]] | None = None
     if kind == "edit":
-        content, locations = blocks_of_changes(changes_of(item.get("changes")))
-    elif kind == "image" and isinstance(item.get("path"), str):
-        locations = [{"path": item["path"].removeprefix("file://")}]
+        content, locations = blocks_of_changes(changes_of(item.facts.get("changes")))
+    elif kind == "image" and isinstance(item.facts.get("path"), str):
+        locations = [{"path": item.facts["path"].removeprefix("file://")}]
     return out.call(
         call_id,
         name,
-        pick(item, _INPUTS[kind]) or None,
+        item.input(kind),
         stamp,
         status="in_progress",
-        title=title_of(kind, item),
+        title=item.title(kind),
         content=content,
         locations=locations,
-        again=again,
-        started_at=ev.iso_millis(either(item, "startedAtMs", "started_at_ms")),
+        started_at=ev.iso_millis(item.started),
     )
 
 
-def settle(out: Emitter, kind: str, item: dict[str, Any], call_id: str, stamp: Stamp, *, again: bool = False) -> bool:
+def settle(out: Emitter, kind: str, item: Item, call_id: str, stamp: Stamp, *, again: bool = False) -> bool:
     """The tool_call_update event of an item that has ended."""
-    status = status_of(item.get("status")) or "completed"  # a web search has no status: it ends well
+    facts = item.facts
+    status = status_of(item.status) or "completed"  # a web search has no status: it ends well
     content: list[dict[str, Any]] = []
     exit_code = None
-    raw = {key: value for key, value in item.items() if key not in _TOLD and key not in _INPUTS[kind]}
+    raw = {key: value for key, value in facts.items() if key not in _TOLD}
     if kind == "command":
-        exit_code = count(either(item, "exit_code", "exitCode"))
-        if status == "completed" and exit_code != 0 and ("exit_code" in item or "exitCode" in item):
+        exit_code = count(either(facts, "exit_code", "exitCode"))
+        if status == "completed" and exit_code != 0 and ("exit_code" in facts or "exitCode" in facts):
             status = "failed"
-        content = _text_content(either(item, "aggregated_output", "aggregatedOutput"))
-        if not content:
-            content = _text_content(joined(item.get("stdout"), item.get("stderr")))
+        output = text(either(facts, "aggregated_output", "aggregatedOutput"))
+        content = _text_content(output or joined(facts.get("stdout"), facts.get("stderr")))
     elif kind == "edit":
-        content = _text_content(joined(item.get("stdout"), item.get("stderr")))
+        content = _text_content(joined(facts.get("stdout"), facts.get("stderr")))
     elif kind == "mcp":
-        status, content, extra = mcp_result(item.get("result"), item.get("error"), status)
-        raw.update(extra)
+        failed, content = mcp_result(item.result, item.error)
+        status = "failed" if failed else status
+        if isinstance(item.result, dict):
+            raw["result"] = {key: value for key, value in item.result.items() if key != "content"}
     elif kind == "dynamic":
-        content = parts_content(item.get("contentItems"))
-        if item.get("success") is False:
-            status = "failed"
-    elif kind == "search":
-        raw["query"] = item.get("query")  # the call was announced before the query was known
+        content = parts_content(facts.get("contentItems"))
+        status = "failed" if facts.get("success") is False else status
+    search = kind == "search"  # it was announced before its query was known
     return out.update(
         call_id,
         stamp,
         status=status,
         done=True,
-        title=title_of(kind, item) if kind == "search" else None,
+        title=item.title(kind) if search else None,
         content=content,
-        again=again,
-        input=pick(item, _INPUTS[kind]) if kind == "search" and item.get("query") else None,
-        exit_code=exit_code,
-        duration_ms=duration_of(item),
         raw_output=raw or ...,
+        again=again,
+        input=item.input(kind) if search and item.query else None,
+        exit_code=exit_code,
+        duration_ms=duration_of(facts),
     )
 
 
-def mcp_result(result: Any, error: Any, status: str) -> tuple[str, list[dict[str, Any]], dict[str, Any]]:
-    """Status, content and further facts of an MCP answer; an error without an answer gives its message."""
-    extra: dict[str, Any] = {}
+def mcp_result(result: Any, error: Any) -> tuple[bool, list[dict[str, Any]]]:
+    """Whether an MCP call failed, and its content; an error without an answer gives its message."""
+    failed = False
     content: list[dict[str, Any]] = []
     if isinstance(result, dict):
         content = parts_content(result.get("content"))
-        extra["result"] = {key: value for key, value in result.items() if key != "content"}
-        if either(result, "isError", "is_error") is True:
-            status = "failed"
-    message = error.get("message") if isinstance(error, dict) else error
-    if isinstance(message, str):
-        status = "failed"
+        failed = either(result, "isError", "is_error") is True
+    message = text(error.get("message") if isinstance(error, dict) else error)
+    if message is not None:
+        failed = True
         content = content or ev.text_content(message)
-    return status, content, extra
+    return failed, content
 
 
-def status_of(word: Any) -> str | None:
+def status_of(word: str | None) -> str | None:
     """A terminal word of Codex other than `completed` (failed, declined, interrupted ...) is a failure."""
-    if not isinstance(word, str):
+    if word is None:
         return None
     return {"completed": "completed", "in_progress": "in_progress", "inProgress": "in_progress"}.get(word, "failed")
 
 
-def title_of(kind: str, item: dict[str, Any]) -> str | None:
-    if kind == "command":
-        return command_title(item.get("command"))
-    if kind == "edit":
-        changes = changes_of(item.get("changes"))
-        if len(changes) == 1:
-            verb = {"add": "Create", "delete": "Delete"}.get(changes[0].kind, "Edit")
-            return f"{verb} {changes[0].path}"
-        return f"Edit {len(changes)} files" if changes else None
-    if kind == "mcp":
-        return mcp_title(item.get("server"), item.get("tool"))
-    if kind == "agent":
-        prompt, name = item.get("prompt"), item.get("tool")
-        return (tool.first_line(prompt) if isinstance(prompt, str) else "") or (name if isinstance(name, str) else None)
-    if kind == "search":
-        query = item.get("query")
-        return f"Search the web: {tool.first_line(query)}" if isinstance(query, str) and query else None
-    if kind == "image":
-        path = item.get("path")
-        return f"Read {path.removeprefix('file://')}" if isinstance(path, str) else None
-    name = item.get("tool")
-    return name if isinstance(name, str) and name else None
-
-
-def mcp_title(server: Any, name: Any) -> str | None:
-    return f"{server}: {name}" if isinstance(server, str) and isinstance(name, str) else None
+def mcp_title(server: str | None, name: str | None) -> str | None:
+    return None if server is None or name is None else f"{server}: {name}"
 
 
 def command_title(command: Any) -> str | None:
@@ -340,8 +375,8 @@ def image_of(url: str) -> dict[str, Any]:
     return ev.image_block("", "", url)
 
 
-def _text_content(text: Any) -> list[dict[str, Any]]:
-    return ev.text_content(text) if isinstance(text, str) and text else []
+def _text_content(text: str) -> list[dict[str, Any]]:
+    return ev.text_content(text) if text else []
 
 
 def joined(*texts: Any) -> str:
