@@ -337,7 +337,16 @@ fn number_object(py: Python<'_>, number: Number) -> PyResult<Bound<'_, PyAny>> {
 
 fn number<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Bound<'py, PyAny>> {
     if !value.is_integer() {
-        return Ok(PyFloat::new(py, value.as_f64().unwrap_or(f64::NAN)).into_any());
+        let number = value.as_f64().unwrap_or(f64::NAN);
+        if number.is_nan() {
+            // one object, so that two readings of a stream compare equal
+            static NAN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+            let nan = NAN.get_or_try_init(py, || {
+                PyModule::import(py, "math")?.getattr("nan").map(Bound::unbind)
+            })?;
+            return Ok(nan.bind(py).clone());
+        }
+        return Ok(PyFloat::new(py, number).into_any());
     }
     if let Some(number) = value.as_i64() {
         return Ok(number.into_pyobject(py)?.into_any());
