@@ -290,9 +290,9 @@ def changes_of(changes: Any) -> list[Change]:
         for change in changes:
             if not isinstance(change, dict) or not isinstance(change.get("path"), str):
                 continue
-            kind, moved = change.get("kind"), None
-            if isinstance(kind, dict):
-                kind, moved = kind.get("type"), kind.get("move_path")
+            kind: Any = change.get("kind")
+            moved = kind.get("move_path") if isinstance(kind, dict) else None
+            kind = kind.get("type") if isinstance(kind, dict) else kind
             found.append(_change(change["path"], kind, change.get("diff"), moved))
     elif isinstance(changes, dict):
         for path, change in changes.items():
