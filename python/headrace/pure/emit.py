@@ -143,6 +143,18 @@ class Emitter:
         for log in logs.values():
             log.open.clear()
 
+    def settle(self, kind: str, key: Hashable, thread: str | None) -> None:
+        """Closes the one block ``key`` for good, and leaves the others of its thread open (streams that interleave)."""
+        log = self._log(kind, thread)
+        block = log.open.pop(key, None)
+        if block is not None and block.half:
+            block.half = ""
+            self.lossy = True
+            self._append(kind, block, "\ufffd", block.stamp)
+        still_open = {block.number for block in log.open.values()}
+        while log.blocks and log.blocks[0].number not in still_open:
+            del log.blocks[0]
+
     def commit(self, thread: str | None) -> None:
         """Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more."""
         self.close(thread)

@@ -62,6 +62,9 @@ class Mapper(Protocol):
 
 from . import (  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
     acp,
+    codex,
+    codex_appserver,
+    codex_rollout,
     copilot,
     copilot_session,
     droid,
@@ -78,6 +81,9 @@ from . import (  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
 DIALECTS: dict[str, ModuleType] = {
     module.NAME: module
     for module in (
+        codex,
+        codex_appserver,
+        codex_rollout,
         pi,
         pi_session,
         evosci,
