@@ -60,7 +60,7 @@ class Mapper(Protocol):
     def judge(self, run: Reducer, exit: Exit) -> Ending | None: ...
 
 
-from . import evosci, minicode, pi, pi_session  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+from . import evosci, gemini, minicode, pi, pi_session  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
 
 #: every dialect; the order is that of preference when a stream fits two equally well
 DIALECTS: dict[str, ModuleType] = {
@@ -70,6 +70,7 @@ DIALECTS: dict[str, ModuleType] = {
         pi_session,
         evosci,
         minicode,
+        gemini,
     )
 }
 
