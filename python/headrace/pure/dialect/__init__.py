@@ -60,7 +60,7 @@ class Mapper(Protocol):
     def judge(self, run: Reducer, exit: Exit) -> Ending | None: ...
 
 
-from . import evosci, gemini, minicode, pi, pi_session  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+from . import evosci, gemini, gemini_chat, minicode, pi, pi_session  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
 
 #: every dialect; the order is that of preference when a stream fits two equally well
 DIALECTS: dict[str, ModuleType] = {
@@ -71,6 +71,7 @@ DIALECTS: dict[str, ModuleType] = {
         evosci,
         minicode,
         gemini,
+        gemini_chat,
     )
 }
 

@@ -1,4 +1,4 @@
-"""Gemini CLI: ``gemini -p PROMPT --output-format stream-json``, and its ``json`` mode (recorded: 0.12.0, 0.33.0, 0.61.0).
+"""Gemini CLI: ``gemini -p PROMPT --output-format stream-json`` and ``json`` (recorded: 0.12.0, 0.33.0, 0.61.0).
 
 Six record types, always with deltas and without message ids: a text block ends where any other record comes, and an
 attempt that was retried in mid-answer stays glued to the next one, since nothing marks it. A `result` of status
@@ -157,7 +157,7 @@ class Mapper:
             status={"success": "completed", "error": "failed"}.get(status) if isinstance(status, str) else None,
             done=True,
             content=None if output is None else ev.text_content(output),
-            **({"raw_output": {"error": failure}} if failure else {}),
+            raw_output={"error": failure} if failure else ...,
         )
         return None
 
@@ -193,10 +193,7 @@ class Mapper:
         message = _text(error.get("message")) if error is not None else None
         if message is not None:
             self.out.error(message, stamp, fatal=True)
-        if failed:
-            outcome = OUTCOMES.get(reason or "", "failed")
-        else:
-            outcome = "denied" if self.refused else "completed"
+        outcome = OUTCOMES.get(reason or "", "failed") if failed else "denied" if self.refused else "completed"
         self.out.state("end", stamp, outcome=self.stop or outcome, reason=reason or ("error" if failed else "success"))
 
     # ------------------------------------------------------------ json mode
