@@ -60,7 +60,16 @@ class Mapper(Protocol):
     def judge(self, run: Reducer, exit: Exit) -> Ending | None: ...
 
 
-from . import evosci, gemini, gemini_chat, minicode, pi, pi_session  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+from . import (  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+    evosci,
+    gemini,
+    gemini_chat,
+    minicode,
+    pi,
+    pi_session,
+    qwen,
+    qwen_chat,
+)
 
 #: every dialect; the order is that of preference when a stream fits two equally well
 DIALECTS: dict[str, ModuleType] = {
@@ -72,6 +81,8 @@ DIALECTS: dict[str, ModuleType] = {
         minicode,
         gemini,
         gemini_chat,
+        qwen,
+        qwen_chat,
     )
 }
 

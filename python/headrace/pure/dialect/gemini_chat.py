@@ -136,14 +136,14 @@ class Mapper:
             if kind == "info":
                 return "note"
             if new:
-                text = _text_of(_parts(value.get("content")))
+                text = text_of(parts_of(value.get("content")))
                 self.out.error(text, stamp, fatal=False, notice=kind == "warning")
             return None
         return UNKNOWN
 
     def _user(self, value: dict[str, Any], message_id: str, stamp: Stamp, new: bool) -> Outcome:
-        parts = _parts(value.get("content"))
-        text = _text_of(parts)
+        parts = parts_of(value.get("content"))
+        text = text_of(parts)
         if text.startswith(INJECTED):
             self.messages[message_id] = _ASIDE
             return "context from the harness"
@@ -155,16 +155,16 @@ class Mapper:
         self.messages[message_id] = _PROMPT
         if new:
             self.out.state("turn", stamp, phase="start")
-        shown = _parts(value.get("displayContent"))
-        self.out.final(ev.USER, message_id, _text_of(shown) or text, stamp)
+        shown = parts_of(value.get("displayContent"))
+        self.out.final(ev.USER, message_id, text_of(shown) or text, stamp)
         if new:
-            for image in _images(parts):
+            for image in images_of(parts):
                 self.out.image(ev.USER, image, stamp)
         return None
 
     def _gemini(self, value: dict[str, Any], message_id: str, stamp: Stamp, told_before: bool) -> None:
-        parts, calls = _parts(value.get("content")), value.get("toolCalls")
-        text = _text_of(parts)
+        parts, calls = parts_of(value.get("content")), value.get("toolCalls")
+        text = text_of(parts)
         asked = [part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)]
         told = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
         self.messages[message_id] = _WORK if asked or told or not text else _ANSWER
@@ -208,8 +208,8 @@ class Mapper:
             return
         word, display = call.get("status"), call.get("resultDisplay")
         status = STATUS.get(word, "in_progress") if isinstance(word, str) else None
-        parts = _parts(call.get("result"))
-        content = [block for part in parts for block in _result(part)]
+        parts = parts_of(call.get("result"))
+        content = [block for part in parts for block in result_of(part)]
         if not content and isinstance(display, str):
             content = ev.text_content(display)
         if call.get("name") == "complete_task" and status == "completed":
@@ -218,7 +218,7 @@ class Mapper:
             call_id,
             Stamp(message_id=message_id, timestamp=_text(call.get("timestamp")), model=stamp.model),
             status=status,
-            content=content + _diff(display),
+            content=content + diff_of(display),
             raw_output=... if display is None else {"resultDisplay": display},
         )
 
@@ -228,20 +228,20 @@ class Mapper:
         if call_id is not None and self.out.is_open(call_id):
             failed = isinstance(value.get("response"), dict) and "error" in value["response"]
             status = "failed" if failed else "completed"
-            self.out.update(call_id, stamp, status=status, content=_result({"functionResponse": value}))
+            self.out.update(call_id, stamp, status=status, content=result_of({"functionResponse": value}))
 
 
 # ---------------------------------------------------------------- shapes
 
 
-def _parts(content: Any) -> list[dict[str, Any]]:
+def parts_of(content: Any) -> list[dict[str, Any]]:
     """Content as parts: it is a string, a part, or a list of both."""
     items = content if isinstance(content, list) else [content]
     parts = [{"text": item} if isinstance(item, str) else item for item in items]
     return [part for part in parts if isinstance(part, dict)]
 
 
-def _text_of(parts: list[dict[str, Any]]) -> str:
+def text_of(parts: list[dict[str, Any]]) -> str:
     return "".join(p["text"] for p in parts if isinstance(p.get("text"), str) and p.get("thought") is not True)
 
 
@@ -256,7 +256,7 @@ def _thoughts(value: Any) -> str:
     return text
 
 
-def _images(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def images_of(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     blocks = []
     for part in parts:
         data = part.get("inlineData")
@@ -267,22 +267,22 @@ def _images(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return blocks
 
 
-def _result(part: dict[str, Any]) -> list[dict[str, Any]]:
+def result_of(part: dict[str, Any]) -> list[dict[str, Any]]:
     """Tool content from a part of a result: what the model was told, and pictures beside it."""
     answer = part.get("functionResponse")
-    blocks = [ev.wrapped(image) for image in _images([part])]
+    blocks = [ev.wrapped(image) for image in images_of([part])]
     if isinstance(answer, dict):
         response = answer.get("response")
         for key in ("output", "error"):
             if isinstance(response, dict) and isinstance(response.get(key), str):
                 blocks += ev.text_content(response[key])
-        blocks += [ev.wrapped(image) for image in _images(_parts(answer.get("parts")))]
+        blocks += [ev.wrapped(image) for image in images_of(parts_of(answer.get("parts")))]
     elif isinstance(part.get("text"), str):
         blocks += ev.text_content(part["text"])
     return blocks
 
 
-def _diff(display: Any) -> list[dict[str, Any]]:
+def diff_of(display: Any) -> list[dict[str, Any]]:
     """The file before and after an edit, where the display has both texts."""
     if not isinstance(display, dict):
         return []
