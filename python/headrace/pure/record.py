@@ -19,7 +19,7 @@ more than `max_line_bytes` would be held. Then, and when the end disappoints, th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..errors import MalformedLine
@@ -46,10 +46,10 @@ class Record:
         self,
         raw: bytes,
         value: dict[str, Any] | None = None,
-        *,
         line: int = 1,
         offset: int = 0,
         share: int = 0,
+        *,
         lossy: bool = False,
         salvaged: bool = False,
     ) -> None:
@@ -145,21 +145,21 @@ class Intake:
         self.report.blank_bytes += self._framer.bom_bytes
         self._framer.bom_bytes = 0
 
-    def _take(self, line: Line) -> Iterator[Record]:
+    def _take(self, line: Line) -> Iterable[Record]:
         self.report.lines += 1
         if not self._held:
             return self._read(line)
         if self._may_go_on(line):
             self._held.append(line)
-            return iter(())
+            return ()
         return self._release(line)
 
-    def _read(self, line: Line) -> Iterator[Record]:
+    def _read(self, line: Line) -> Iterable[Record]:
         report, body = self.report, line.body
         at_start, self._at_start = self._at_start, False
         if line.too_long:
             self._malformed(line, "line too long")
-            return
+            return ()
         try:
             value = json.loads(body)
         except json.JsonError as error:
@@ -167,25 +167,27 @@ class Intake:
                 report.blank += 1
                 report.blank_bytes += line.size
                 self._at_start = at_start
-                return
+                return ()
             if at_start and error.reason == "cut off" and line.ended and body.lstrip(_BLANKS).startswith(b"{"):
                 self._held.append(line)
-                return
+                return ()
             self._malformed(line, error.reason)
-            for start, end, found in salvage(body, self.is_record):
-                raw = body[start:end]
-                lossy = not _is_utf8(raw)
-                report.salvaged += 1
-                report.lossy += lossy
-                yield Record(raw, found, line=line.number, offset=line.offset + start, lossy=lossy, salvaged=True)
-            return
+            return self._salvaged(line)
         report.records += 1
         if isinstance(value, dict):
-            yield Record(body, value, line=line.number, offset=line.offset, share=line.size)
-        elif isinstance(value, list) and value:
-            yield from self._elements(line, value)
-        else:
-            report.ignore_bytes(line.size, NOT_AN_OBJECT)
+            return (Record(body, value, line.number, line.offset, line.size),)
+        if isinstance(value, list) and value:
+            return self._elements(line, value)
+        report.ignore_bytes(line.size, NOT_AN_OBJECT)
+        return ()
+
+    def _salvaged(self, line: Line) -> Iterator[Record]:
+        for start, end, value in salvage(line.body, self.is_record):
+            raw = line.body[start:end]
+            lossy = not _is_utf8(raw)
+            self.report.salvaged += 1
+            self.report.lossy += lossy
+            yield Record(raw, value, line.number, line.offset + start, 0, lossy=lossy, salvaged=True)
 
     def _elements(self, line: Line, values: list[Any]) -> Iterator[Record]:
         """An array of records stands for its elements; they share out the bytes of the line among them."""
@@ -197,7 +199,7 @@ class Intake:
             value = values[index]
             if isinstance(value, dict):
                 raw = line.body[start:end]
-                yield Record(raw, value, line=line.number, offset=line.offset + start, share=share)
+                yield Record(raw, value, line.number, line.offset + start, share)
             else:
                 self.report.ignore_bytes(share, NOT_AN_OBJECT)
 
@@ -220,9 +222,11 @@ class Intake:
     def _document(self) -> Iterator[Record]:
         """The source is over: what is held is a document, or it is not."""
         held = self._held
-        after: list[Line] = []
-        while held and not held[-1].body.strip(_BLANKS):
-            after.insert(0, held.pop())
+        size = len(held)
+        while size and not held[size - 1].body.strip(_BLANKS):
+            size -= 1
+        after = held[size:]
+        del held[size:]
         raw = b"".join(line.body + _LINE_ENDS[line.size - len(line.body)] for line in held).rstrip(b" \t\r\n")
         try:
             value = json.loads(raw)
