@@ -70,11 +70,15 @@ from . import (  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
     droid,
     droid_session,
     evosci,
+    gemini,
+    gemini_chat,
     minicode,
     opencode,
     opencode_export,
     pi,
     pi_session,
+    qwen,
+    qwen_chat,
 )
 
 #: every dialect; the order is that of preference when a stream fits two equally well
@@ -95,6 +99,10 @@ DIALECTS: dict[str, ModuleType] = {
         copilot,
         copilot_session,
         acp,
+        gemini,
+        gemini_chat,
+        qwen,
+        qwen_chat,
     )
 }
 

@@ -219,7 +219,8 @@ class Reducer:
         exit = exit or Exit()
         told = self.progress.decide(self, report, judge, exit)
         errors = list(self.errors)
-        if told["outcome"] == "failed" and not errors and exit.stderr_text:
+        by_stderr = told["outcome"] == "failed" or told["reason"] == "stderr"  # the latter: only stderr names the limit
+        if by_stderr and not errors and exit.stderr_text:
             errors.append({"message": exit.stderr_text, "fatal": True, "line": None})
         return {
             "dialect": dialect,
