@@ -18,6 +18,9 @@ from . import event as ev
 from . import tool
 from .event import Event, Stamp
 
+_FORWARDED = "forwarded"  # key of the block that forwarded chunks go on with
+_TERMINAL = ("completed", "failed")
+
 
 class Block:
     __slots__ = ("half", "number", "stamp", "text")
@@ -42,9 +45,10 @@ class TextLog:
 class Call:
     """One tool call: its number, and how far the wire has told of it."""
 
-    __slots__ = ("announced", "closed", "number", "status", "thread", "turn")
+    __slots__ = ("announced", "closed", "id", "number", "status", "thread", "turn")
 
-    def __init__(self, number: int, thread: str | None, turn: int) -> None:
+    def __init__(self, call_id: str, number: int, thread: str | None, turn: int) -> None:
+        self.id = call_id
         self.number = number
         self.thread = thread
         self.turn = turn
@@ -69,9 +73,9 @@ class Emitter:
         self.session: dict[str, str] = {}  # what session() said so far
         self._texts: dict[tuple[str | None, str], TextLog] = {}
         self._blocks = 0
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, Call] = {}  # by key: the id, unless the mapper gives one
         self._call_count = 0
-        self._attempts: dict[str | None, list[str]] = {}  # ids of the calls of a thread's attempt
+        self._attempts: dict[str | None, list[str]] = {}  # keys of the calls of a thread's attempt
         self._turn = 0
         self._usages: dict[str, dict[str, Any]] = {}
 
@@ -136,10 +140,10 @@ class Emitter:
             log.open.clear()
             self.take_back(kind, sum(len(block.text) for block in log.blocks), stamp)
             log.blocks.clear()
-        for call_id in self._attempts.pop(thread, []):
-            call = self._calls[call_id]
+        for key in self._attempts.pop(thread, []):
+            call = self._calls[key]
             if not call.closed:
-                self.update(call_id, stamp, status="failed")
+                self.update(call.id, stamp, key=key, status="failed")
 
     def take_back(self, kind: str, count: int, stamp: Stamp) -> None:
         """Takes back the last ``count`` characters of the stamp's thread, as far as its attempt goes."""
@@ -170,20 +174,20 @@ class Emitter:
         """A new model message: an id that comes again from here on names a new call, even if the old one is open."""
         self._turn += 1
 
-    def knows(self, call_id: str) -> bool:
-        """True if a ``tool_call`` event with this id was emitted."""
-        call = self._calls.get(call_id)
+    def knows(self, key: str) -> bool:
+        """True if a ``tool_call`` event with this id (or key) was emitted."""
+        call = self._calls.get(key)
         return call is not None and call.announced
 
-    def is_open(self, call_id: str) -> bool:
-        """True if the latest call with this id was announced and has no result yet."""
-        call = self._calls.get(call_id)
+    def is_open(self, key: str) -> bool:
+        """True if the latest call with this id (or key) was announced and has no result yet."""
+        call = self._calls.get(key)
         return call is not None and call.announced and not call.closed
 
     def open_calls(self, thread: str | None = None) -> list[str]:
-        """Ids of the thread's announced calls without a result, in order."""
+        """Keys of the thread's announced calls without a result, in order."""
         calls = [(c.number, i) for i, c in self._calls.items() if c.announced and not c.closed and c.thread == thread]
-        return [call_id for _, call_id in sorted(calls)]
+        return [key for _, key in sorted(calls)]
 
     def call(
         self,
@@ -192,6 +196,7 @@ class Emitter:
         input: Any,
         stamp: Stamp,
         *,
+        key: str | None = None,
         status: str = "pending",
         kind: str | None = None,
         title: str | None = None,
@@ -203,15 +208,17 @@ class Emitter:
         """Announces a tool call. Kind, title, locations and diffs come from the tool table unless given.
 
         A call that is still open in this turn is the same call printed again and gives no event (False), unless
-        ``again``. Facts for the reducer: ``started_at``.
+        ``again``. ``key`` tells calls apart where their ids alone do not: sub-agents that number their own from 0.
+        Facts for the reducer: ``started_at``.
         """
         call_id = self.clean(call_id)
-        call = self._calls.get(call_id)
+        key = call_id if key is None else key
+        call = self._calls.get(key)
         early = call is not None and not call.announced  # its result came first
         if call is not None and not early and not call.closed and call.turn == self._turn and not again:
             return False
         if call is None or not early:
-            call = self._new_call(call_id, stamp.parent)
+            call = self._new_call(key, call_id, stamp.parent)
         call.announced = True
         status = call.status = call.status or status
         input = self._value(input)
@@ -228,17 +235,17 @@ class Emitter:
             update["toolName"] = name
         if isinstance(input, dict):
             update["rawInput"] = input
-        for key, value in (
+        for field, value in (
             ("content", facts_of.content if content is None else self._value(content)),
             ("locations", facts_of.locations if locations is None else self._value(locations)),
         ):
             if value:
-                update[key] = value
+                update[field] = value
         event = self._event(update, stamp)
         event.call = call.number
         event.facts = {"input": input, **facts}
         self.sink(event)
-        self._attempts.setdefault(stamp.parent, []).append(call_id)
+        self._attempts.setdefault(stamp.parent, []).append(key)
         return True
 
     def update(
@@ -246,6 +253,7 @@ class Emitter:
         call_id: str,
         stamp: Stamp,
         *,
+        key: str | None = None,
         status: str | None = None,
         done: bool | None = None,
         title: str | None = None,
@@ -262,8 +270,9 @@ class Emitter:
         late), ``name``, ``kind``, ``exit_code``, ``duration_ms``, ``result`` (only if it is not the content's text).
         """
         call_id = self.clean(call_id)
-        call = self._calls.get(call_id) or self._new_call(call_id, stamp.parent)
-        done = status in ("completed", "failed") if done is None else done
+        key = call_id if key is None else key
+        call = self._calls.get(key) or self._new_call(key, call_id, stamp.parent)
+        done = status in _TERMINAL if done is None else done
         if call.closed and not again:
             return False
         call.closed = call.closed or done
@@ -338,6 +347,58 @@ class Emitter:
         if news:
             self.session.update(news)
             self.state("session", stamp, **news)
+
+    # ------------------------------------------------------------ events that come as events
+
+    def forward(self, update: dict[str, Any], stamp: Stamp, **facts: Any) -> None:
+        """An update of the input, passed on as it is, with the facts that the reducer wants for its kind."""
+        event = self._event(self._value(update), stamp)
+        event.facts = facts
+        self.sink(event)
+
+    def forward_text(self, kind: str, text: str, retract: int, stamp: Stamp) -> None:
+        """A text chunk of the input. It goes on with the thread's block of this kind until ``commit``."""
+        block = self._open(kind, _FORWARDED, stamp)
+        joined, block.half = block.half + text, ""
+        if joined and ev.is_high(joined[-1]):
+            joined, block.half = joined[:-1], joined[-1]
+        if joined or retract or not text:
+            self._chunk(kind, block.number, self._join(joined), retract, stamp)
+
+    def forward_call(self, update: dict[str, Any], stamp: Stamp) -> None:
+        """A ``tool_call`` of the input: the same call as long as one of its id is open, else a new one."""
+        update = self._value(update)
+        key = self._forwarded_key(update["toolCallId"], stamp)
+        call = self._calls.get(key)
+        if call is None or (call.announced and call.closed):
+            call = self._new_call(key, update["toolCallId"], stamp.parent)
+        call.announced = True
+        facts = {"input": update.get("rawInput")}
+        if call.closed:
+            facts["status"] = call.status  # its result came first, and stands
+        else:
+            call.status = update["status"]
+            call.closed = call.status in _TERMINAL
+        event = self._event(update, stamp)
+        event.call = call.number
+        event.facts = facts
+        self.sink(event)
+
+    def forward_update(self, update: dict[str, Any], stamp: Stamp) -> None:
+        """A ``tool_call_update`` of the input; it may come before its call."""
+        update = self._value(update)
+        key = self._forwarded_key(update["toolCallId"], stamp)
+        call = self._calls.get(key) or self._new_call(key, update["toolCallId"], stamp.parent)
+        call.status = update.get("status") or call.status
+        call.closed = call.status in _TERMINAL
+        event = self._event(update, stamp)
+        event.call = call.number
+        event.facts = {"done": update.get("status") in _TERMINAL}
+        self.sink(event)
+
+    def _forwarded_key(self, call_id: str, stamp: Stamp) -> str:
+        """Sub-agents may use the same ids; an update of one that does not say whose it is means the main agent's."""
+        return call_id if stamp.parent is None else f"{stamp.parent} {call_id}"
 
     def finish(self) -> None:
         """The stream is over: surrogate halves that still wait become U+FFFD."""
@@ -436,9 +497,9 @@ class Emitter:
                 self.lossy = True
                 self._append(kind, block, "\ufffd", block.stamp)
 
-    def _new_call(self, call_id: str, thread: str | None) -> Call:
+    def _new_call(self, key: str, call_id: str, thread: str | None) -> Call:
         self._call_count += 1
-        call = self._calls[call_id] = Call(self._call_count, thread, self._turn)
+        call = self._calls[key] = Call(call_id, self._call_count, thread, self._turn)
         return call
 
 

@@ -6,13 +6,15 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from . import event as ev
-from .detect import Detection, Detector
+from .detect import Detection, Detector, by_text
 from .dialect import DIALECTS, UNKNOWN, Mapper, is_record
 from .emit import Emitter
 from .event import Event
 from .record import Intake, Record
 from .report import Report
 from .run import Exit, Reducer
+
+MAX_TAIL = 100  # lines of text after the last record that a mapper may look at
 
 
 class Engine:
@@ -37,10 +39,12 @@ class Engine:
     ) -> None:
         self.detection: Detection | None = None
         self._kinds = frozenset(ev.KINDS) - {ev.STATE} if kinds is None else frozenset(kinds)
+        self._on_malformed = on_malformed
+        self._tail: list[dict[str, Any]] = []  # the malformed lines since the last record
         self._intake = Intake(
             strict=strict,
             max_line_bytes=max_line_bytes,
-            on_malformed=on_malformed,
+            on_malformed=self._malformed,
             is_record=lambda value: is_record(value, self.dialect),
         )
         self._detector = Detector()
@@ -75,9 +79,10 @@ class Engine:
         for record in self._intake.close():
             self._take(record)
         if self._mapper is None:
-            self._settle(self._detector.best())
+            self._settle(self._detector.best() or by_text(self._tail))
         if self._mapper is not None and self._emitter is not None:
             self._emitter.lossy = False
+            self._read_tail()
             self._mapper.close()
             self._emitter.finish()
             if self._emitter.lossy:
@@ -95,7 +100,21 @@ class Engine:
         out, self._out = self._out, []
         return out
 
+    def _malformed(self, entry: dict[str, Any]) -> None:
+        if len(self._tail) < MAX_TAIL:
+            self._tail.append(entry)
+        if self._on_malformed is not None:
+            self._on_malformed(entry)
+
+    def _read_tail(self) -> None:
+        """Some harnesses print plain text where they fail: mappers that have ``tail`` are told of it."""
+        tail = getattr(self._mapper, "tail", None)
+        if tail is not None and self._tail and self._emitter is not None:
+            self._emitter.line, self._emitter.offset = self._tail[0]["line"], self._tail[0]["offset"]
+            tail([entry["text"] for entry in self._tail])
+
     def _take(self, record: Record) -> None:
+        self._tail.clear()
         if self._mapper is not None:
             self._map(record)
             return

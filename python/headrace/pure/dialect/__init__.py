@@ -13,6 +13,10 @@ A dialect module has
     for a record type that it does not know. ``close()`` is called at the end of the stream, and ``judge(run, exit)``
     when a verdict is asked for and the stream has not said how it ended (None: nothing special is known).
 
+Where a harness prints plain text instead of records when it fails, its Mapper may have ``tail(lines)``, called before
+``close`` with the lines after the last record that are no JSON, and its module ``text_sign(line)``, which says why such
+a line is the harness's (or None): it decides on streams without any record.
+
 To add one: write its module, its Rust twin, and a line in each table.
 """
 
@@ -29,7 +33,10 @@ SURE = 100  # a Sign of this weight decides alone
 
 
 class Sign(NamedTuple):
-    """That a record belongs to a dialect: how sure (SURE decides alone, weights of several records add up) and why."""
+    """That a record belongs to a dialect: how sure (SURE decides alone, weights of several records add up) and why.
+
+    A weight of 0 only says that the record has the shape of one; a weight below 0 speaks against the dialect.
+    """
 
     weight: int
     why: str
@@ -56,7 +63,8 @@ class Mapper(Protocol):
     def judge(self, run: Reducer, exit: Exit) -> Ending | None: ...
 
 
-from . import evosci, minicode, pi, pi_session  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+# they import SURE, Sign and UNKNOWN from here
+from . import evosci, kimi, kimi_context, kimi_wire, minicode, pi, pi_session  # noqa: E402
 
 #: every dialect; the order is that of preference when a stream fits two equally well
 DIALECTS: dict[str, ModuleType] = {
@@ -66,6 +74,9 @@ DIALECTS: dict[str, ModuleType] = {
         pi_session,
         evosci,
         minicode,
+        kimi,
+        kimi_wire,
+        kimi_context,
     )
 }
 

@@ -136,9 +136,9 @@ class Reducer:
             facts["input"] = event.facts.get("input")
         facts["parent"] = event.stamp.parent
         facts["started_at"] = event.facts.get("started_at") or event.stamp.timestamp
-        self._status(facts, update["status"])
+        self._status(facts, event.facts.get("status") or update["status"])
         self._content(facts, update)
-        self.progress.called(event)
+        self.progress.called(event, facts["status"])
 
     def _call_update(self, event: Event) -> None:
         facts, update = self._call_of(event).facts, event.update
@@ -212,7 +212,8 @@ class Reducer:
         exit = exit or Exit()
         told = self.progress.decide(self, report, judge, exit)
         errors = list(self.errors)
-        if told["outcome"] == "failed" and not errors and exit.stderr_text:
+        blamed = told["outcome"] == "failed" or told["reason"] == "stderr"
+        if blamed and not errors and exit.stderr_text:
             errors.append({"message": exit.stderr_text, "fatal": True, "line": None})
         return {
             "dialect": dialect,

@@ -74,10 +74,12 @@ class Progress:
     def answered(self) -> None:
         self.last_word = "answer"
 
-    def called(self, event: Event) -> None:
+    def called(self, event: Event, status: str) -> None:
         self._seen(event)
-        if event.update["status"] in ("pending", "in_progress"):
+        if status in ("pending", "in_progress"):
             self.open_calls[event.call] = event.update["toolCallId"]
+        else:
+            self.open_calls.pop(event.call, None)
         if event.stamp.parent is None:
             self.last_word = "call"
 
