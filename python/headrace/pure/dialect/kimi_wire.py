@@ -3,8 +3,8 @@
 
 What stream-json lacks stands here: usage for each step, is_error, prompts, thoughts, sub-agents, clock. On disk a text
 is one record, live it comes as deltas, and so do a call's arguments: a call whose arguments are no whole object yet
-waits for the next record of its thread. A cut attempt that kimi-cli retries inside a step stays glued to the next one; only
-``StepRetry`` takes back.
+waits for the next record of its thread. A cut attempt that kimi-cli tries again inside a step stays glued to the next
+one: only ``StepRetry`` takes back.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STATUSES = {"finished": "completed", "cancelled": "cancelled", "max_steps_reache
 #: JSON-RPC errors that end a prompt; the others answer requests that were wrong or came at the wrong time
 PROMPT_ERRORS = (-32001, -32002, -32003, -32004, -32603)
 #: requests of the client, if a log holds both directions
-CLIENT_METHODS = frozenset({"initialize", "prompt", "steer", "replay", "set_plan_mode", "cancel"})
+CLIENT_METHODS = ("initialize", "prompt", "steer", "replay", "set_plan_mode", "cancel")
 
 
 def sign(record: dict[str, Any]) -> Sign | None:
@@ -53,7 +53,7 @@ def sign(record: dict[str, Any]) -> Sign | None:
         if isinstance(result, dict) and "protocol_version" in result and isinstance(result.get("server"), dict):
             version = kimi_journal.text(result["server"].get("version"))
             return Sign(SURE, "the answer to initialize, with protocol_version and server", version)
-        if isinstance(result, dict) and result.get("status") in STATUSES:
+        if isinstance(result, dict) and result.get("status") in tuple(STATUSES):
             return Sign(60, "the answer to a prompt, with a status")
         if isinstance(record.get("id"), str) and ("result" in record or "error" in record):
             return Sign(10, "a JSON-RPC response with a text id")
