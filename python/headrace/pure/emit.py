@@ -42,6 +42,16 @@ class TextLog:
         self.open: dict[Hashable, Block] = {}
 
 
+class Thread:
+    """What is remembered of the main agent or of one sub-agent."""
+
+    __slots__ = ("attempt", "logs")
+
+    def __init__(self) -> None:
+        self.logs = {kind: TextLog() for kind in ev.CHUNKS}
+        self.attempt: list[str] = []  # ids of the calls of the attempt
+
+
 class Call:
     """One tool call: its number, and how far the wire has told of it."""
 
@@ -60,8 +70,8 @@ class Call:
 class Emitter:
     """Turns what mappers say into events for a sink.
 
-    ``line`` and ``offset`` are set by the parser before each record; ``lossy`` tells it afterwards that a text of the
-    record could not be shown as it was.
+    ``line``, ``offset`` and ``surrogates`` are set by the parser before each record; ``lossy`` tells it afterwards that a
+    text of the record could not be shown as it was.
     """
 
     def __init__(self, sink: Callable[[Event], None], dialect: str) -> None:
@@ -69,15 +79,15 @@ class Emitter:
         self.dialect = dialect
         self.line = 0
         self.offset = 0
+        self.surrogates = False  # the record may hold halves of surrogate pairs
         self.lossy = False
         self.session: dict[str, str] = {}  # what session() said so far
-        self._texts: dict[tuple[str | None, str], TextLog] = {}
+        self._threads: dict[str | None, Thread] = {}
         self._blocks = 0
         self._calls: dict[str, Call] = {}  # by key: the id, unless the mapper gives one
         self._call_count = 0
-        self._attempts: dict[str | None, list[str]] = {}  # keys of the calls of a thread's attempt
         self._turn = 0
-        self._usages: dict[str, dict[str, Any]] = {}
+        self._usages: dict[str, str] = {}  # what was last said of each model call
 
     # ------------------------------------------------------------ text
 
@@ -106,6 +116,16 @@ class Emitter:
         if text:
             self._append(kind, self._new_block(kind, stamp), self.clean(text), stamp)
 
+    def forward(self, kind: str, text: str, retract: int, stamp: Stamp) -> None:
+        """A text chunk that comes as an event: it goes out as it came in, and on with the thread's block of its kind
+        until ``commit``."""
+        block = self._open(kind, _FORWARDED, stamp)
+        joined, block.half = block.half + text, ""
+        if joined and ev.is_high(joined[-1]):
+            joined, block.half = joined[:-1], joined[-1]
+        if joined or retract or not text:
+            self._chunk(kind, block.number, self._join(joined), retract, stamp)
+
     def image(self, kind: str, block: dict[str, Any], stamp: Stamp) -> None:
         """A chunk that holds an image block (``event.image_block``)."""
         event = self._event({"sessionUpdate": kind, "content": block}, stamp)
@@ -120,18 +140,19 @@ class Emitter:
 
     def close(self, thread: str | None) -> None:
         """Closes the open blocks of a thread: the same keys will open new ones. Their texts can still be taken back."""
-        for (owner, kind), log in self._texts.items():
-            if owner == thread and log.open:
-                self._flush_halves(kind, log)
-                log.open.clear()
+        logs = self._thread(thread).logs
+        for kind, log in logs.items():
+            self._flush_halves(kind, log)
+        for log in logs.values():
+            log.open.clear()
 
     def commit(self, thread: str | None) -> None:
         """Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more."""
         self.close(thread)
-        for (owner, _), log in self._texts.items():
-            if owner == thread:
-                log.blocks.clear()
-        self._attempts.pop(thread, None)
+        said = self._thread(thread)
+        for log in said.logs.values():
+            log.blocks.clear()
+        said.attempt.clear()
 
     def abandon(self, thread: str | None, stamp: Stamp) -> None:
         """A retry takes back the attempt: its texts and thoughts go, its calls without a result have failed."""
@@ -140,7 +161,9 @@ class Emitter:
             log.open.clear()
             self.take_back(kind, sum(len(block.text) for block in log.blocks), stamp)
             log.blocks.clear()
-        for key in self._attempts.pop(thread, []):
+        said = self._thread(thread)
+        attempt, said.attempt = said.attempt, []
+        for key in attempt:
             call = self._calls[key]
             if not call.closed:
                 self.update(call.id, stamp, key=key, status="failed")
@@ -245,7 +268,7 @@ class Emitter:
         event.call = call.number
         event.facts = {"input": input, **facts}
         self.sink(event)
-        self._attempts.setdefault(stamp.parent, []).append(key)
+        self._thread(stamp.parent).attempt.append(key)
         return True
 
     def update(
@@ -328,9 +351,9 @@ class Emitter:
         if not usage:
             return
         if key is not None:
-            if self._usages.get(key) == usage:
+            if self._usages.get(key) == repr(usage):
                 return
-            self._usages[key] = usage
+            self._usages[key] = repr(usage)
         event = self._event({"sessionUpdate": ev.USAGE, "scope": scope, "usage": usage}, stamp)
         event.facts = {"key": key, "side": side, "total": total}
         self.sink(event)
@@ -348,67 +371,16 @@ class Emitter:
             self.session.update(news)
             self.state("session", stamp, **news)
 
-    # ------------------------------------------------------------ events that come as events
-
-    def forward(self, update: dict[str, Any], stamp: Stamp, **facts: Any) -> None:
-        """An update of the input, passed on as it is, with the facts that the reducer wants for its kind."""
-        event = self._event(self._value(update), stamp)
-        event.facts = facts
-        self.sink(event)
-
-    def forward_text(self, kind: str, text: str, retract: int, stamp: Stamp) -> None:
-        """A text chunk of the input. It goes on with the thread's block of this kind until ``commit``."""
-        block = self._open(kind, _FORWARDED, stamp)
-        joined, block.half = block.half + text, ""
-        if joined and ev.is_high(joined[-1]):
-            joined, block.half = joined[:-1], joined[-1]
-        if joined or retract or not text:
-            self._chunk(kind, block.number, self._join(joined), retract, stamp)
-
-    def forward_call(self, update: dict[str, Any], stamp: Stamp) -> None:
-        """A ``tool_call`` of the input: the same call as long as one of its id is open, else a new one."""
-        update = self._value(update)
-        key = self._forwarded_key(update["toolCallId"], stamp)
-        call = self._calls.get(key)
-        if call is None or (call.announced and call.closed):
-            call = self._new_call(key, update["toolCallId"], stamp.parent)
-        call.announced = True
-        facts = {"input": update.get("rawInput")}
-        if call.closed:
-            facts["status"] = call.status  # its result came first, and stands
-        else:
-            call.status = update["status"]
-            call.closed = call.status in _TERMINAL
-        event = self._event(update, stamp)
-        event.call = call.number
-        event.facts = facts
-        self.sink(event)
-
-    def forward_update(self, update: dict[str, Any], stamp: Stamp) -> None:
-        """A ``tool_call_update`` of the input; it may come before its call."""
-        update = self._value(update)
-        key = self._forwarded_key(update["toolCallId"], stamp)
-        call = self._calls.get(key) or self._new_call(key, update["toolCallId"], stamp.parent)
-        call.status = update.get("status") or call.status
-        call.closed = call.status in _TERMINAL
-        event = self._event(update, stamp)
-        event.call = call.number
-        event.facts = {"done": update.get("status") in _TERMINAL}
-        self.sink(event)
-
-    def _forwarded_key(self, call_id: str, stamp: Stamp) -> str:
-        """Sub-agents may use the same ids; an update of one that does not say whose it is means the main agent's."""
-        return call_id if stamp.parent is None else f"{stamp.parent} {call_id}"
-
     def finish(self) -> None:
         """The stream is over: surrogate halves that still wait become U+FFFD."""
-        for (_, kind), log in self._texts.items():
-            self._flush_halves(kind, log)
+        for thread in self._threads.values():
+            for kind, log in thread.logs.items():
+                self._flush_halves(kind, log)
 
     def clean(self, text: str) -> str:
         """The text as it can be encoded; marks the record lossy if that changed it."""
         cleaned = ev.clean(text)
-        if cleaned is not text:
+        if cleaned is not text and self.surrogates:
             self.lossy = True
         return cleaned
 
@@ -417,16 +389,26 @@ class Emitter:
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.clean(value)
-        cleaned = ev.clean_value(value) if isinstance(value, (dict, list)) else value
+        if not self.surrogates or not isinstance(value, (dict, list)):
+            return value
+        cleaned = ev.clean_value(value)
         if cleaned != value:
             self.lossy = True
         return cleaned
 
     def _event(self, update: dict[str, Any], stamp: Stamp) -> Event:
+        for name in Stamp.__slots__:
+            setattr(stamp, name, self._value(getattr(stamp, name)))
         return Event(update, stamp, self.line, self.offset)
 
+    def _thread(self, name: str | None) -> Thread:
+        thread = self._threads.get(name)
+        if thread is None:
+            thread = self._threads[name] = Thread()
+        return thread
+
     def _log(self, kind: str, thread: str | None) -> TextLog:
-        return self._texts.setdefault((thread, kind), TextLog())
+        return self._thread(thread).logs[kind]
 
     def _open(self, kind: str, key: Hashable, stamp: Stamp) -> Block:
         log = self._log(kind, stamp.parent)
@@ -503,6 +485,11 @@ class Emitter:
         return call
 
 
+def scoped(call_id: str, stamp: Stamp) -> str:
+    """A key for calls where sub-agents number theirs as the main agent does."""
+    return call_id if stamp.parent is None else f"{stamp.parent} {call_id}"
+
+
 def tokens(
     prompt: int | None = None,
     completion: int | None = None,
@@ -520,17 +507,20 @@ def tokens(
     }
 
 
+_LARGEST = 2**53  # beyond it a float is no count any more
+
+
 def total(*counts: Any) -> int | None:
     """The sum of the counts that the wire printed; None if it printed none of them."""
-    known = [count for count in counts if isinstance(count, int) and not isinstance(count, bool)]
+    known = [number for number in map(count, counts) if number is not None]
     return sum(known) if known else None
 
 
 def count(value: Any) -> int | None:
-    """A token count as printed: an integer, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A token count as printed: an integer of a sensible size, else None."""
+    return value if type(value) is int and -_LARGEST <= value <= _LARGEST else None
 
 
 def price(value: Any) -> float | None:
-    """A cost as printed: a number, else None."""
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """A cost, duration or other measure as printed: a number of a sensible size, else None."""
+    return value if type(value) in (int, float) and -_LARGEST <= value <= _LARGEST else None

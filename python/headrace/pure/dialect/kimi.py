@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import event as ev
 from .. import json, tool
-from ..emit import Emitter, count, price
+from ..emit import Emitter, count, price, scoped
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
@@ -207,7 +207,7 @@ def is_injected(content: Any) -> bool:
     return _lead(content).startswith(("<system-reminder>", "<system>", "<notification "))
 
 
-def call(out: Emitter, call_id: Any, function: dict[str, Any], stamp: Stamp, key: str | None = None) -> None:
+def call(out: Emitter, call_id: Any, function: dict[str, Any], stamp: Stamp) -> None:
     """A tool call in OpenAI's form. Arguments that are no JSON object stay as printed in ``extra``."""
     if not isinstance(call_id, str):
         return
@@ -221,7 +221,7 @@ def call(out: Emitter, call_id: Any, function: dict[str, Any], stamp: Stamp, key
             parent=stamp.parent,
             extra={"arguments": out.clean(text)},
         )
-    out.call(call_id, name, arguments, stamp, key=key)
+    out.call(call_id, name, arguments, stamp, key=scoped(call_id, stamp))
     plan(out, name, arguments, stamp)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import event as ev
-from ..emit import Emitter, count, price, tokens, total
+from ..emit import Emitter, count, price, scoped, tokens, total
 from ..event import Stamp
 from ..run import Ending, Exit, Reducer
 from . import SURE, UNKNOWN, Outcome, Sign, kimi
@@ -177,6 +177,7 @@ class Journal:
         shown = self.out.update(
             call_id,
             stamp,
+            key=scoped(call_id, stamp),
             status="failed" if result.get("isError") is True else "completed",
             content=kimi.content_of(result.get("output")),
             raw_output=result,
@@ -222,7 +223,8 @@ class Journal:
         if role == "tool" and isinstance(message.get("toolCallId"), str):
             status = "failed" if message.get("isError") is True else "completed"
             content = kimi.content_of(message.get("content"))
-            shown = self.out.update(message["toolCallId"], stamp, status=status, content=content)
+            call_id = message["toolCallId"]
+            shown = self.out.update(call_id, stamp, key=scoped(call_id, stamp), status=status, content=content)
             return None if shown else "second result of a call"
         if role == "user" and source not in INJECTED and not kimi.is_injected(message.get("content")):
             if source not in (None, "user"):

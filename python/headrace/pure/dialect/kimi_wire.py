@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import event as ev
-from ..emit import Emitter, count, price, tokens, total
+from ..emit import Emitter, count, price, scoped, tokens, total
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
@@ -247,7 +247,7 @@ class Mapper:
         if stamp.parent is None:
             self.word = "call"
         if kimi.arguments_of(self.out, function.get("arguments")) is not None:
-            kimi.call(self.out, payload.get("id"), function, stamp, key=_key(payload.get("id"), stamp))
+            kimi.call(self.out, payload.get("id"), function, stamp)
             return None
         step.call = {"id": payload.get("id"), "name": function.get("name")}
         step.call_at = stamp.timestamp
@@ -264,7 +264,7 @@ class Mapper:
         function = {"name": call["name"], "arguments": "".join(step.arguments)}
         step.arguments = []
         stamp = Stamp(timestamp=step.call_at, parent=thread)
-        kimi.call(self.out, call["id"], function, stamp, key=_key(call["id"], stamp))
+        kimi.call(self.out, call["id"], function, stamp)
 
     def _result(self, payload: dict[str, Any], stamp: Stamp) -> Outcome:
         call_id, value = payload.get("tool_call_id"), payload.get("return_value")
@@ -281,7 +281,7 @@ class Mapper:
         shown = self.out.update(
             call_id,
             stamp,
-            key=_key(call_id, stamp),
+            key=scoped(call_id, stamp),
             status="failed" if failed else "completed",
             content=content + diffs,
             locations=locations,
@@ -367,11 +367,6 @@ class Mapper:
         self.out.close(thread)
         if thread in self.steps:
             self.steps[thread].kind = ""
-
-
-def _key(call_id: Any, stamp: Stamp) -> str:
-    """Sub-agents number their calls like the main agent."""
-    return str(call_id) if stamp.parent is None else f"{stamp.parent} {call_id}"
 
 
 def _diffs(display: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

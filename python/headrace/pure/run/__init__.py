@@ -136,9 +136,9 @@ class Reducer:
             facts["input"] = event.facts.get("input")
         facts["parent"] = event.stamp.parent
         facts["started_at"] = event.facts.get("started_at") or event.stamp.timestamp
-        self._status(facts, event.facts.get("status") or update["status"])
+        self._status(facts, update["status"])
         self._content(facts, update)
-        self.progress.called(event, facts["status"])
+        self.progress.called(event)
 
     def _call_update(self, event: Event) -> None:
         facts, update = self._call_of(event).facts, event.update
