@@ -384,6 +384,13 @@ class Emitter:
             self.lossy = True
         return cleaned
 
+    def clean_value(self, value: Any) -> Any:
+        """The same for all texts in a value that comes from inside a text, or from an earlier record."""
+        cleaned = ev.clean_value(value)
+        if cleaned != value:
+            self.lossy = True
+        return cleaned
+
     # ------------------------------------------------------------ inside
 
     def _value(self, value: Any) -> Any:
@@ -391,10 +398,7 @@ class Emitter:
             return self.clean(value)
         if not self.surrogates or not isinstance(value, (dict, list)):
             return value
-        cleaned = ev.clean_value(value)
-        if cleaned != value:
-            self.lossy = True
-        return cleaned
+        return self.clean_value(value)
 
     def _event(self, update: dict[str, Any], stamp: Stamp) -> Event:
         for name in Stamp.__slots__:

@@ -64,7 +64,7 @@ class Mapper(Protocol):
 
 
 # they import SURE, Sign and UNKNOWN from here
-from . import evosci, kimi, kimi_context, kimi_wire, minicode, pi, pi_session  # noqa: E402
+from . import evolve, evosci, kimi, kimi_context, kimi_wire, minicode, pi, pi_session  # noqa: E402
 
 #: every dialect; the order is that of preference when a stream fits two equally well
 DIALECTS: dict[str, ModuleType] = {
@@ -77,6 +77,7 @@ DIALECTS: dict[str, ModuleType] = {
         kimi,
         kimi_wire,
         kimi_context,
+        evolve,
     )
 }
 

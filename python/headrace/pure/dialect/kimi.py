@@ -157,8 +157,9 @@ class Mapper:
                 outcome = "limit"
             elif "wall-clock budget " in reason:
                 outcome = "timeout"
-        self.goal = (outcome, reason or status)
-        self.out.state("end", Stamp(), outcome=outcome, reason=reason or status)
+        reason = reason or status
+        self.goal = (outcome, None if reason is None else self.out.clean(reason))
+        self.out.state("end", Stamp(), outcome=outcome, reason=reason)
         return None
 
 
@@ -198,7 +199,6 @@ def user_message(out: Emitter, message: dict[str, Any], stamp: Stamp) -> Outcome
     if is_injected(message.get("content")):
         return "injected message"
     out.commit(None)
-    out.state("turn", stamp, phase="start")
     say(out, message.get("content"), stamp, ev.USER)
     return None
 
@@ -211,6 +211,7 @@ def call(out: Emitter, call_id: Any, function: dict[str, Any], stamp: Stamp) -> 
     """A tool call in OpenAI's form. Arguments that are no JSON object stay as printed in ``extra``."""
     if not isinstance(call_id, str):
         return
+    call_id = out.clean(call_id)
     name, text = _text(function.get("name")), function.get("arguments")
     arguments = text if isinstance(text, dict) else arguments_of(out, text)
     if arguments is None and isinstance(text, str) and text:
@@ -241,7 +242,7 @@ def arguments_of(out: Emitter, text: Any) -> dict[str, Any] | None:
         value = json.loads(out.clean(text).encode())
     except json.JsonError:
         return None
-    return value if isinstance(value, dict) else None
+    return out.clean_value(value) if isinstance(value, dict) else None
 
 
 def tool_message(out: Emitter, message: dict[str, Any], stamp: Stamp, *, flagged: bool) -> Outcome:

@@ -111,7 +111,7 @@ class Journal:
         if kind == "subagent.spawned":
             agent, call_id = text(value.get("subagentId")), text(value.get("parentToolCallId"))
             if agent is not None and call_id is not None:
-                self.agents[agent] = call_id
+                self.agents[agent] = self.out.clean(call_id)
         if kind == "prompt.aborted":
             self.cancelled = True
         return IGNORED.get(kind) or IGNORED.get(kind.partition(".")[0], UNKNOWN)
@@ -161,7 +161,8 @@ class Journal:
             self.out.state("retry", stamp, phase="start")
         self.out.commit(stamp.parent)
         self.out.next_turn()
-        self.step = text(event.get("uuid"))
+        step = text(event.get("uuid"))
+        self.step = None if step is None else self.out.clean(step)
         self.billed = self.refused = False
         self.finish = None
 
@@ -174,6 +175,7 @@ class Journal:
         if not isinstance(call_id, str) or not isinstance(result, dict):
             return UNKNOWN
         self.word = "result"
+        call_id = self.out.clean(call_id)
         shown = self.out.update(
             call_id,
             stamp,
@@ -223,7 +225,7 @@ class Journal:
         if role == "tool" and isinstance(message.get("toolCallId"), str):
             status = "failed" if message.get("isError") is True else "completed"
             content = kimi.content_of(message.get("content"))
-            call_id = message["toolCallId"]
+            call_id = self.out.clean(message["toolCallId"])
             shown = self.out.update(call_id, stamp, key=scoped(call_id, stamp), status=status, content=content)
             return None if shown else "second result of a call"
         if role == "user" and source not in INJECTED and not kimi.is_injected(message.get("content")):
@@ -237,7 +239,7 @@ class Journal:
         model = text(value.get("model"))
         if model is None or value.get("kind") != "loop":
             return "model request"
-        self.model = model
+        self.model = self.out.clean(model)
         if stamp.parent is None:
             self.out.session_state(stamp, model=model)
         return None

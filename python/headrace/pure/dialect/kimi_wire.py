@@ -71,8 +71,9 @@ class Step:
 
     def __init__(self) -> None:
         self.kind = ""  # of the text that streams now
-        self.call: dict[str, Any] | None = None  # its id and function
-        self.call_at: str | None = None  # timestamp of the call
+        self.call: str | None = None  # id of the call that waits for its arguments
+        self.name: str | None = None  # its tool
+        self.call_at: str | None = None  # its timestamp
         self.arguments: list[str] = []  # the parts of its arguments
 
 
@@ -127,12 +128,12 @@ class Mapper:
                 return "sub-agent without a call"
             self._flush_call(stamp.parent)
             kind, payload = event
-            stamp = Stamp(timestamp=stamp.timestamp, parent=parent)
+            stamp = Stamp(timestamp=stamp.timestamp, parent=self.out.clean(parent))
         step = self.steps.setdefault(stamp.parent, Step())
         if kind == "ToolCallPart":
             part = payload.get("arguments_part")
             if step.call is not None and isinstance(part, str):
-                step.arguments.append(part)
+                step.arguments.append(self.out.clean(part))
             return "part of a call"
         self._flush_call(stamp.parent)
         if kind == "ContentPart":
@@ -249,10 +250,12 @@ class Mapper:
         if kimi.arguments_of(self.out, function.get("arguments")) is not None:
             kimi.call(self.out, payload.get("id"), function, stamp)
             return None
-        step.call = {"id": payload.get("id"), "name": function.get("name")}
-        step.call_at = stamp.timestamp
-        text = function.get("arguments")
-        step.arguments = [text] if isinstance(text, str) else []
+        call_id, name, text = payload.get("id"), function.get("name"), function.get("arguments")
+        if isinstance(call_id, str):
+            step.call = self.out.clean(call_id)
+            step.name = self.out.clean(name) if isinstance(name, str) else None
+            step.call_at = stamp.timestamp
+            step.arguments = [self.out.clean(text)] if isinstance(text, str) else []
         return None
 
     def _flush_call(self, thread: str | None) -> None:
@@ -260,16 +263,16 @@ class Mapper:
         step = self.steps.get(thread)
         if step is None or step.call is None:
             return
-        call, step.call = step.call, None
-        function = {"name": call["name"], "arguments": "".join(step.arguments)}
+        call_id, step.call = step.call, None
+        function = {"name": step.name, "arguments": "".join(step.arguments)}
         step.arguments = []
-        stamp = Stamp(timestamp=step.call_at, parent=thread)
-        kimi.call(self.out, call["id"], function, stamp)
+        kimi.call(self.out, call_id, function, Stamp(timestamp=step.call_at, parent=thread))
 
     def _result(self, payload: dict[str, Any], stamp: Stamp) -> Outcome:
         call_id, value = payload.get("tool_call_id"), payload.get("return_value")
         if not isinstance(call_id, str) or not isinstance(value, dict):
             return UNKNOWN
+        call_id = self.out.clean(call_id)
         if stamp.parent is None:
             self.word = "result"
             self.refused = self.refused or call_id in self.rejected
@@ -291,6 +294,7 @@ class Mapper:
 
     def _approval(self, kind: str, payload: dict[str, Any], stamp: Stamp) -> Outcome:
         request_id, call_id = payload.get("id"), kimi_journal.text(payload.get("tool_call_id"))
+        call_id = None if call_id is None else self.out.clean(call_id)
         if kind in ("ApprovalRequest", "QuestionRequest"):
             if isinstance(request_id, str) and call_id is not None:
                 self.asked[request_id] = call_id
