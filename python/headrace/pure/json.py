@@ -211,19 +211,19 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-def _integer(digits: str) -> int:
+def integer(digits: str) -> int:
     """int() of any number of digits: the interpreter refuses more than sys.get_int_max_str_digits()."""
     if len(digits) <= 640:  # the lowest limit that can be set
         return int(digits)
     if digits[0] == "-":
-        return -_integer(digits[1:])
+        return -integer(digits[1:])
     half = len(digits) // 2
-    return _integer(digits[:-half]) * int(10**half) + _integer(digits[-half:])
+    return integer(digits[:-half]) * int(10**half) + integer(digits[-half:])
 
 
-_STRICT = _std.JSONDecoder(parse_int=_integer, parse_constant=_refuse)
+_STRICT = _std.JSONDecoder(parse_int=integer, parse_constant=_refuse)
 _FIRST = _std.JSONDecoder(
-    parse_int=_integer, parse_constant=_refuse, object_pairs_hook=lambda pairs: dict(reversed(pairs))
+    parse_int=integer, parse_constant=_refuse, object_pairs_hook=lambda pairs: dict(reversed(pairs))
 )
 _LENIENT = _std.JSONDecoder(strict=False)  # lets raw control characters through
 
@@ -309,7 +309,7 @@ def _number(text: bytes, at: int, lax: bool) -> tuple[int | float, int]:
             raise JsonError(len(text), "cut off")
         raise JsonError(at, "not JSON")
     token = match[0].decode()
-    return (float(token) if match[1] or match[2] else _integer(token)), end
+    return (float(token) if match[1] or match[2] else integer(token)), end
 
 
 def _literal(text: bytes, at: int, lax: bool) -> tuple[Any, int]:

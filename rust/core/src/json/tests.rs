@@ -474,6 +474,27 @@ fn repeated_keys() {
 }
 
 #[test]
+fn keys_of_any_length_are_told_apart_by_any_byte() {
+    let mut tape = Tape::new();
+    for len in 0..40 {
+        let key = &"abcdefghijklmnopqrstuvwxyzäöüABCDEFGHIJKLMNOP"[..];
+        let key: String = key.chars().take(len).collect();
+        let text = format!("{{\"{key}\":1}}");
+        let doc = tape.parse(text.as_bytes()).unwrap();
+        assert_eq!(doc.root().get(&key).unwrap().as_i64(), Some(1));
+        assert!(doc.root().get(&(key.clone() + "x")).is_none());
+        for at in 0..len {
+            let other: String = key
+                .chars()
+                .enumerate()
+                .map(|(i, c)| if i == at { '!' } else { c })
+                .collect();
+            assert!(doc.root().get(&other).is_none(), "{key} {other}");
+        }
+    }
+}
+
+#[test]
 fn views_of_the_wrong_kind_are_empty() {
     let mut tape = Tape::new();
     for text in ["1", "\"{\"", "true", "null", "[]", "{}"] {
