@@ -433,7 +433,10 @@ class Emitter:
         try:
             text.encode()
         except UnicodeEncodeError:
-            return self.clean(text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"))
+            paired = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+            text = ev.clean(paired)
+            if text is not paired:
+                self.lossy = True
         return text
 
     def _append(self, kind: str, block: Block, text: str, stamp: Stamp) -> None:
