@@ -56,7 +56,14 @@ class Mapper(Protocol):
     def judge(self, run: Reducer, exit: Exit) -> Ending | None: ...
 
 
-from . import evosci, minicode, pi, pi_session  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+from . import (  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+    claude,
+    claude_transcript,
+    evosci,
+    minicode,
+    pi,
+    pi_session,
+)
 
 #: every dialect; the order is that of preference when a stream fits two equally well
 DIALECTS: dict[str, ModuleType] = {
@@ -66,6 +73,8 @@ DIALECTS: dict[str, ModuleType] = {
         pi_session,
         evosci,
         minicode,
+        claude,
+        claude_transcript,
     )
 }
 
