@@ -367,7 +367,22 @@ class Emitter:
         return cleaned
 
     def _event(self, update: dict[str, Any], stamp: Stamp) -> Event:
-        return Event(update, stamp, self.line, self.offset)
+        return Event(update, self._stamp(stamp), self.line, self.offset)
+
+    def _stamp(self, stamp: Stamp) -> Stamp:
+        """The stamp as it can be encoded; nearly always it can as it is."""
+        texts = (stamp.session_id, stamp.message_id, stamp.timestamp, stamp.model, stamp.parent)
+        if not stamp.extra and all(text is None or text.isascii() for text in texts):
+            return stamp
+        session_id, message_id, timestamp, model, parent = (self._value(text) for text in texts)
+        return Stamp(
+            session_id=session_id,
+            message_id=message_id,
+            timestamp=timestamp,
+            model=model,
+            parent=parent,
+            extra=self._value(stamp.extra),
+        )
 
     def _log(self, kind: str, thread: str | None) -> TextLog:
         return self._texts.setdefault((thread, kind), TextLog())

@@ -220,7 +220,8 @@ class Mapper:
         self.messages: dict[str | None, Message] = {}  # by thread
         self.plan = anthropic.Plan()
         self.running = False  # a turn is open
-        self.said: list[str] = []  # the last texts that no result repeated yet
+        self.said: list[str] = []  # the main agent's last texts that no result repeated yet
+        self.told: list[str] = []  # the last texts of sub-agents and of the harness
         self.error: str | None = None  # the last error of the turn
         self.capped = False  # that error names a cap
         self.interrupted = False  # a person stopped the turn
@@ -362,7 +363,7 @@ class Mapper:
             else:
                 self.out.whole(TEXTS[kind], text, stamp)
             if kind == "text":
-                self._say(text)
+                _keep(self.said if stamp.parent is None else self.told, text)
         elif kind in anthropic.CALLS and isinstance(content.get("id"), str):
             if streamed is not None:
                 streamed.call = content["id"]
@@ -378,7 +379,7 @@ class Mapper:
         text = anthropic.joined_text(message.get("content"))
         coded = value.get("is_api_error_message") is True or isinstance(value.get("error"), str)
         if "local_command_run" in value or not (coded or text.startswith("API Error")):
-            self._say(text)  # a result may repeat it
+            _keep(self.told, text)
             return HARNESS_TEXT
         stamp = self._stamp(value, None)
         if thread is not None:
@@ -658,19 +659,14 @@ class Mapper:
 
     # ------------------------------------------------------------ what results repeat
 
-    def _say(self, text: str) -> None:
-        text = text.strip()
-        if text:
-            self.said.append(text)
-            del self.said[:-SAID]
-
     def _remember(self, thread: str | None) -> None:
         """Texts that were streamed and whose records never came were said too."""
         message = self.messages.get(thread)
         for block in message.blocks if message is not None else []:
             if block.kind == "text" and not block.whole:
                 block.whole = True
-                self._say(self.out.streamed(ev.MESSAGE, block.index, thread) or "")
+                text = self.out.streamed(ev.MESSAGE, block.index, thread) or ""
+                _keep(self.said if thread is None else self.told, text)
 
     def _claim(self, answer: str) -> bool:
         """True if the answer was said before: as one of the last texts, or as several of them in a row.
@@ -685,7 +681,15 @@ class Mapper:
                     del self.said[: last + 1]
                     return True
         self.said.clear()
-        return not answer
+        return not answer or answer in self.told
+
+
+def _keep(texts: list[str], text: str) -> None:
+    """Adds a text to those that a result may repeat."""
+    text = text.strip()
+    if text:
+        texts.append(text)
+        del texts[:-SAID]
 
 
 def _dict(value: Any) -> dict[str, Any]:
