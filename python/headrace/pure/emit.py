@@ -39,6 +39,16 @@ class TextLog:
         self.open: dict[Hashable, Block] = {}
 
 
+class Thread:
+    """What is remembered of the main agent or of one sub-agent."""
+
+    __slots__ = ("attempt", "logs")
+
+    def __init__(self) -> None:
+        self.logs = {kind: TextLog() for kind in ev.CHUNKS}
+        self.attempt: list[str] = []  # ids of the calls of the attempt
+
+
 class Call:
     """One tool call: its number, and how far the wire has told of it."""
 
@@ -56,8 +66,8 @@ class Call:
 class Emitter:
     """Turns what mappers say into events for a sink.
 
-    ``line`` and ``offset`` are set by the parser before each record; ``lossy`` tells it afterwards that a text of the
-    record could not be shown as it was.
+    ``line``, ``offset`` and ``surrogates`` are set by the parser before each record; ``lossy`` tells it afterwards that a
+    text of the record could not be shown as it was.
     """
 
     def __init__(self, sink: Callable[[Event], None], dialect: str) -> None:
@@ -65,15 +75,15 @@ class Emitter:
         self.dialect = dialect
         self.line = 0
         self.offset = 0
+        self.surrogates = False  # the record may hold halves of surrogate pairs
         self.lossy = False
         self.session: dict[str, str] = {}  # what session() said so far
-        self._texts: dict[tuple[str | None, str], TextLog] = {}
+        self._threads: dict[str | None, Thread] = {}
         self._blocks = 0
         self._calls: dict[str, Call] = {}
         self._call_count = 0
-        self._attempts: dict[str | None, list[str]] = {}  # ids of the calls of a thread's attempt
         self._turn = 0
-        self._usages: dict[str, dict[str, Any]] = {}
+        self._usages: dict[str, str] = {}  # what was last said of each model call
 
     # ------------------------------------------------------------ text
 
@@ -116,18 +126,19 @@ class Emitter:
 
     def close(self, thread: str | None) -> None:
         """Closes the open blocks of a thread: the same keys will open new ones. Their texts can still be taken back."""
-        for (owner, kind), log in self._texts.items():
-            if owner == thread and log.open:
-                self._flush_halves(kind, log)
-                log.open.clear()
+        logs = self._thread(thread).logs
+        for kind, log in logs.items():
+            self._flush_halves(kind, log)
+        for log in logs.values():
+            log.open.clear()
 
     def commit(self, thread: str | None) -> None:
         """Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more."""
         self.close(thread)
-        for (owner, _), log in self._texts.items():
-            if owner == thread:
-                log.blocks.clear()
-        self._attempts.pop(thread, None)
+        said = self._thread(thread)
+        for log in said.logs.values():
+            log.blocks.clear()
+        said.attempt.clear()
 
     def abandon(self, thread: str | None, stamp: Stamp) -> None:
         """A retry takes back the attempt: its texts and thoughts go, its calls without a result have failed."""
@@ -136,7 +147,9 @@ class Emitter:
             log.open.clear()
             self.take_back(kind, sum(len(block.text) for block in log.blocks), stamp)
             log.blocks.clear()
-        for call_id in self._attempts.pop(thread, []):
+        said = self._thread(thread)
+        attempt, said.attempt = said.attempt, []
+        for call_id in attempt:
             call = self._calls[call_id]
             if not call.closed:
                 self.update(call_id, stamp, status="failed")
@@ -172,17 +185,17 @@ class Emitter:
 
     def knows(self, call_id: str) -> bool:
         """True if a ``tool_call`` event with this id was emitted."""
-        call = self._calls.get(call_id)
+        call = self._calls.get(ev.clean(call_id))
         return call is not None and call.announced
 
     def is_open(self, call_id: str) -> bool:
         """True if the latest call with this id was announced and has no result yet."""
-        call = self._calls.get(call_id)
+        call = self._calls.get(ev.clean(call_id))
         return call is not None and call.announced and not call.closed
 
     def thread_of(self, call_id: str) -> str | None:
         """The thread that the latest call with this id belongs to."""
-        call = self._calls.get(call_id)
+        call = self._calls.get(ev.clean(call_id))
         return None if call is None else call.thread
 
     def open_calls(self, thread: str | None = None) -> list[str]:
@@ -243,7 +256,7 @@ class Emitter:
         event.call = call.number
         event.facts = {"input": input, **facts}
         self.sink(event)
-        self._attempts.setdefault(stamp.parent, []).append(call_id)
+        self._thread(stamp.parent).attempt.append(call_id)
         return True
 
     def update(
@@ -324,9 +337,9 @@ class Emitter:
         if not usage:
             return
         if key is not None:
-            if self._usages.get(key) == usage:
+            if self._usages.get(key) == repr(usage):
                 return
-            self._usages[key] = usage
+            self._usages[key] = repr(usage)
         event = self._event({"sessionUpdate": ev.USAGE, "scope": scope, "usage": usage}, stamp)
         event.facts = {"key": key, "side": side, "total": total}
         self.sink(event)
@@ -346,13 +359,14 @@ class Emitter:
 
     def finish(self) -> None:
         """The stream is over: surrogate halves that still wait become U+FFFD."""
-        for (_, kind), log in self._texts.items():
-            self._flush_halves(kind, log)
+        for thread in self._threads.values():
+            for kind, log in thread.logs.items():
+                self._flush_halves(kind, log)
 
     def clean(self, text: str) -> str:
         """The text as it can be encoded; marks the record lossy if that changed it."""
         cleaned = ev.clean(text)
-        if cleaned is not text:
+        if cleaned is not text and self.surrogates:
             self.lossy = True
         return cleaned
 
@@ -361,31 +375,26 @@ class Emitter:
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.clean(value)
-        cleaned = ev.clean_value(value) if isinstance(value, (dict, list)) else value
+        if not self.surrogates or not isinstance(value, (dict, list)):
+            return value
+        cleaned = ev.clean_value(value)
         if cleaned != value:
             self.lossy = True
         return cleaned
 
     def _event(self, update: dict[str, Any], stamp: Stamp) -> Event:
-        return Event(update, self._stamp(stamp), self.line, self.offset)
+        for name in Stamp.__slots__:
+            setattr(stamp, name, self._value(getattr(stamp, name)))
+        return Event(update, stamp, self.line, self.offset)
 
-    def _stamp(self, stamp: Stamp) -> Stamp:
-        """The stamp as it can be encoded; nearly always it can as it is."""
-        texts = (stamp.session_id, stamp.message_id, stamp.timestamp, stamp.model, stamp.parent)
-        if not stamp.extra and all(text is None or text.isascii() for text in texts):
-            return stamp
-        session_id, message_id, timestamp, model, parent = (self._value(text) for text in texts)
-        return Stamp(
-            session_id=session_id,
-            message_id=message_id,
-            timestamp=timestamp,
-            model=model,
-            parent=parent,
-            extra=self._value(stamp.extra),
-        )
+    def _thread(self, name: str | None) -> Thread:
+        thread = self._threads.get(name)
+        if thread is None:
+            thread = self._threads[name] = Thread()
+        return thread
 
     def _log(self, kind: str, thread: str | None) -> TextLog:
-        return self._texts.setdefault((thread, kind), TextLog())
+        return self._thread(thread).logs[kind]
 
     def _open(self, kind: str, key: Hashable, stamp: Stamp) -> Block:
         log = self._log(kind, stamp.parent)
@@ -479,17 +488,20 @@ def tokens(
     }
 
 
+_LARGEST = 2**53  # beyond it a float is no count any more
+
+
 def total(*counts: Any) -> int | None:
     """The sum of the counts that the wire printed; None if it printed none of them."""
-    known = [count for count in counts if isinstance(count, int) and not isinstance(count, bool)]
+    known = [number for number in map(count, counts) if number is not None]
     return sum(known) if known else None
 
 
 def count(value: Any) -> int | None:
-    """A token count as printed: an integer, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A token count as printed: an integer of a sensible size, else None."""
+    return value if type(value) is int and -_LARGEST <= value <= _LARGEST else None
 
 
 def price(value: Any) -> float | None:
-    """A cost as printed: a number, else None."""
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """A cost, duration or other measure as printed: a number of a sensible size, else None."""
+    return value if type(value) in (int, float) and -_LARGEST <= value <= _LARGEST else None

@@ -152,11 +152,12 @@ def diff(path: str, old: str | None, new: str) -> dict[str, Any]:
 # ---------------------------------------------------------------- clocks
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_LAST_MILLIS = 253402300800000  # what ISO 8601 can say with a year of four digits
 
 
 def iso_millis(millis: Any) -> str | None:
     """Milliseconds since 1970 as ISO 8601 in UTC with milliseconds; None for what is no sensible time."""
-    if isinstance(millis, bool) or not isinstance(millis, (int, float)) or not 0 <= millis < 253402300800000:
+    if type(millis) not in (int, float) or not 0 <= millis < _LAST_MILLIS:
         return None
     when = _EPOCH + timedelta(milliseconds=int(millis))
     return when.strftime("%Y-%m-%dT%H:%M:%S.") + f"{int(millis) % 1000:03d}Z"
@@ -164,6 +165,6 @@ def iso_millis(millis: Any) -> str | None:
 
 def iso_seconds(seconds: Any) -> str | None:
     """Seconds since 1970, fractions cut to milliseconds, as ISO 8601; None for what is no sensible time."""
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+    if type(seconds) not in (int, float) or not 0 <= seconds < _LAST_MILLIS / 1000:
         return None
-    return iso_millis(seconds * 1000) if 0 <= seconds < 253402300800 else None
+    return iso_millis(seconds * 1000)

@@ -69,7 +69,7 @@ class Framer:
                 self._size = 0
             else:
                 size = end - start
-                body = data[start:end] if size <= self.max_line_bytes else data[start : start + KEPT_BYTES]
+                body = data[start:end] if size <= self.max_line_bytes else data[start : min(end, start + KEPT_BYTES)]
             yield self._line(body, size, ended=True)
             start = end + 1
         if start < len(data):

@@ -124,7 +124,8 @@ class Engine:
         if mapper is None or emitter is None:
             self.report.unknown_type(record, record.type)
             return
-        emitter.line, emitter.offset, emitter.lossy = record.line, record.offset, False
+        emitter.line, emitter.offset = record.line, record.offset
+        emitter.surrogates, emitter.lossy = record.may_hold_surrogates, False
         outcome = mapper.map(record)
         if outcome is None:
             self.report.event(record)

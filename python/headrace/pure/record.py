@@ -12,7 +12,7 @@ off gives nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..errors import MalformedLine
@@ -36,10 +36,10 @@ class Record:
         self,
         raw: bytes,
         value: dict[str, Any] | None = None,
-        *,
         line: int = 1,
         offset: int = 0,
         share: int = 0,
+        *,
         lossy: bool = False,
         salvaged: bool = False,
     ) -> None:
@@ -129,34 +129,36 @@ class Intake:
         self.report.blank_bytes += self._framer.bom_bytes
         self._framer.bom_bytes = 0
 
-    def _read(self, line: Line) -> Iterator[Record]:
+    def _read(self, line: Line) -> Iterable[Record]:
         report, body = self.report, line.body
         report.lines += 1
         if line.too_long:
             self._malformed(line, "line too long")
-            return
+            return ()
         try:
             value = json.loads(body)
         except json.JsonError as error:
             if not body.strip(_BLANKS):
                 report.blank += 1
                 report.blank_bytes += line.size
-                return
+                return ()
             self._malformed(line, error.reason)
-            for start, end, found in salvage(body, self.is_record):
-                raw = body[start:end]
-                lossy = not _is_utf8(raw)
-                report.salvaged += 1
-                report.lossy += lossy
-                yield Record(raw, found, line=line.number, offset=line.offset + start, lossy=lossy, salvaged=True)
-            return
+            return self._salvaged(line)
         report.records += 1
         if isinstance(value, dict):
-            yield Record(body, value, line=line.number, offset=line.offset, share=line.size)
-        elif isinstance(value, list) and value:
-            yield from self._elements(line, value)
-        else:
-            report.ignore_bytes(line.size, NOT_AN_OBJECT)
+            return (Record(body, value, line.number, line.offset, line.size),)
+        if isinstance(value, list) and value:
+            return self._elements(line, value)
+        report.ignore_bytes(line.size, NOT_AN_OBJECT)
+        return ()
+
+    def _salvaged(self, line: Line) -> Iterator[Record]:
+        for start, end, value in salvage(line.body, self.is_record):
+            raw = line.body[start:end]
+            lossy = not _is_utf8(raw)
+            self.report.salvaged += 1
+            self.report.lossy += lossy
+            yield Record(raw, value, line.number, line.offset + start, 0, lossy=lossy, salvaged=True)
 
     def _elements(self, line: Line, values: list[Any]) -> Iterator[Record]:
         """An array of records stands for its elements; they share out the bytes of the line among them."""
@@ -168,7 +170,7 @@ class Intake:
             value = values[index]
             if isinstance(value, dict):
                 raw = line.body[start:end]
-                yield Record(raw, value, line=line.number, offset=line.offset + start, share=share)
+                yield Record(raw, value, line.number, line.offset + start, share)
             else:
                 self.report.ignore_bytes(share, NOT_AN_OBJECT)
 

@@ -117,8 +117,8 @@ class Report:
             "unknown_bytes": self.unknown_bytes,
             "malformed_bytes": self.malformed_bytes,
             "blank_bytes": self.blank_bytes,
-            "unknown": dict(self.unknown),
-            "ignored": dict(self.ignored),
+            "unknown": dict(sorted(self.unknown.items())),
+            "ignored": dict(sorted(self.ignored.items())),
             "truncated": self.truncated,
             "malformed_lines": [dict(entry) for entry in self.malformed_lines],
         }

@@ -162,8 +162,9 @@ def _members(raw: Iterator[Chunk], name: str, kind: str, codec: tuple[Callable[[
             piece = bytes(chunk[at : at + _PIECE])
             while piece:
                 if member is None:
-                    if kind == "gzip" and not piece.strip(b"\0"):
-                        break  # padding of tapes and disk blocks
+                    if kind == "gzip" and piece[0] == 0:  # padding of tapes and disk blocks
+                        piece = piece.lstrip(b"\0")
+                        continue
                     member = start()
                 try:
                     data = member.decompress(piece)

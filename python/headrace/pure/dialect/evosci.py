@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import event as ev
 from .. import tool
-from ..emit import Emitter, count, tokens
+from ..emit import Emitter, count, price, tokens
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
@@ -85,7 +85,7 @@ class Mapper:
         if kind in ("text", "thinking"):
             return self._text(ev.MESSAGE if kind == "text" else ev.THOUGHT, value, None)
         if kind == "subagent_text":
-            return self._text(ev.MESSAGE, value, self.agents.get(value.get("instance_id")))
+            return self._text(ev.MESSAGE, value, self._thread(value))
         if kind in ("tool_call", "subagent_tool_call"):
             return self._call(value)
         if kind in ("tool_result", "subagent_tool_result"):
@@ -187,21 +187,21 @@ class Mapper:
         if not instance or thread is not None:
             discarded = value.get("discarded")
             discarded = discarded if isinstance(discarded, dict) else {}
-            self.out.take_back(ev.MESSAGE, count(discarded.get("text_chars")) or 0, stamp)
-            self.out.take_back(ev.THOUGHT, count(discarded.get("thinking_chars")) or 0, stamp)
+            self.out.take_back(ev.MESSAGE, max(0, count(discarded.get("text_chars")) or 0), stamp)
+            self.out.take_back(ev.THOUGHT, max(0, count(discarded.get("thinking_chars")) or 0), stamp)
             ids = discarded.get("tool_call_ids")
             for call_id in ids if isinstance(ids, list) else []:
                 if isinstance(call_id, str) and self.out.is_open(call_id):
                     self.out.update(call_id, stamp, status="failed")
             self._end_call(thread)
         if kind == "model_retry":
-            attempt, wait = count(value.get("attempt")), value.get("wait_seconds")
+            attempt, wait = count(value.get("attempt")), price(value.get("wait_seconds"))
             self.out.state(
                 "retry",
                 stamp,
                 phase="start",
                 attempt=None if attempt is None else attempt - 1,  # printed: the number of the attempt to come
-                delayMs=wait * 1000 if isinstance(wait, (int, float)) and not isinstance(wait, bool) else None,
+                delayMs=None if wait is None else wait * 1000,
                 message=_text(value.get("cause")) or _text(value.get("reason")),
             )
         return None
@@ -251,7 +251,8 @@ class Mapper:
 
     def _thread(self, value: dict[str, Any]) -> str | None:
         """The delegating call, on a sub-agent's record."""
-        return self.agents.get(value.get("instance_id"))  # type: ignore[arg-type]
+        instance = _text(value.get("instance_id"))
+        return None if instance is None else self.agents.get(instance)
 
     def _end_call(self, thread: str | None) -> None:
         """A model call is over: its texts stay, the next text is a block of its own."""

@@ -269,7 +269,7 @@ class Mapper:
             stamp,
             status=TERMINALS[kind],
             content=ev.text_content(text) if text else None,
-            duration_ms=count(payload.get("durationMs")),
+            duration_ms=price(payload.get("durationMs")),
             **({"raw_output": receipt} if isinstance(receipt, dict) else {}),
         )
         return None if shown else "second end of a call"

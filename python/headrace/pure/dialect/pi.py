@@ -147,7 +147,7 @@ class Mapper:
         event = value.get("assistantMessageEvent")
         if not isinstance(event, dict):
             return UNKNOWN
-        kind, index = event.get("type"), event.get("contentIndex")
+        kind, index = event.get("type"), count(event.get("contentIndex")) or 0
         if kind in ("text_delta", "thinking_delta"):
             text = event.get("delta")
             if not isinstance(text, str) or not text:

@@ -54,16 +54,16 @@ _LIMIT = re.compile(
     r"max(imum)?[ _-]?(number of )?(session[ _-]?)?(turns?|steps?|tool[ _-]?calls?|budget|output tokens)"
     r"|(turn|step|budget|quota|usage|context|tool call)s?[ _-](limit|cap)\b|limit (of \S+ )?(reached|exceeded)"
     r"|exceeded (the )?(maximum|limit|quota)|recursion limit|loop\.max_steps_exceeded",
-    re.IGNORECASE,
+    re.I | re.A,
 )
-_TIMEOUT = re.compile(r"wall[ _-]?(clock|time)|timed out after|run exceeded timeout|\btimeout exceeded", re.IGNORECASE)
+_TIMEOUT = re.compile(r"wall[ _-]?(clock|time)|timed out after|run exceeded timeout|\btimeout exceeded", re.I | re.A)
 
 
 class Progress:
     """What the stream said so far of how it ends."""
 
     def __init__(self) -> None:
-        self.turns_open = 0
+        self.turn_open = False
         self.ended: Ending | None = None  # the last terminal record
         self.turn: Ending | None = None  # how the last turn ended
         self.where: tuple[int, int] = (0, 0)  # line and offset of the record that decided last
@@ -93,15 +93,15 @@ class Progress:
         update = event.update
         state, phase = update["state"], update.get("phase")
         if state == "turn" and phase == "start":
-            self.turns_open, self.ended, self.turn = 1, None, None
+            self.turn_open, self.ended, self.turn = True, None, None
         elif state == "turn":
-            self.turns_open = 0
+            self.turn_open = False
             self.turn = None
             if "outcome" in update:
                 self.turn = Ending(update["outcome"], update.get("reason"), "the last turn ended here")
                 self.where = (event.line, event.offset)
         elif state == "end":
-            self.turns_open = 0
+            self.turn_open = False
             self.ended = Ending(update["outcome"], update.get("reason"), "terminal record")
             self.where = (event.line, event.offset)
 
@@ -136,7 +136,7 @@ class Progress:
             return told
         if exit.code and not report["records"] and not report["salvaged"]:
             return Ending("failed", f"exit code {exit.code}", "no record at all, and the exit code tells of a failure")
-        if self.turns_open:
+        if self.turn_open:
             return Ending("incomplete", None, "the stream ended in an open turn")
         if self.open_calls:
             return Ending("incomplete", None, "the stream ended with an open tool call")

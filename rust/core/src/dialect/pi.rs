@@ -1,0 +1,770 @@
+//! pi: `pi --mode json` and `--mode rpc` (seed 002; recorded from 0.27.9 to 1.6.0).
+//!
+//! Deltas first, then `*_end` with the block, then `message_end` with the message: the later is the authority. The same
+//! message comes again in `turn_end` and `agent_end`, a tool result up to five times: each is taken once. Before 0.84
+//! each `message_update` carried the whole message so far, which is ignored. The exit code is 0 for failures too: the
+//! last assistant message's stop reason says how a prompt ended, and `agent_settled` (`agent_end` before 0.80.4) that
+//! it did.
+
+use std::collections::HashMap;
+
+use super::{Dialect, Mapper, Outcome, SURE, Sign, has_all, key_count, rule};
+use crate::data::Data;
+use crate::emit::{Call, Emitter, Update};
+use crate::event::{Image, Item, Kind, Stamp, State, Tokens, iso_millis};
+use crate::json::{Text, Value};
+use crate::number::{count, price, total};
+use crate::record::Record;
+use crate::run::{Ending, Exit, Reducer};
+
+pub const DIALECT: Dialect = Dialect {
+    name: "pi",
+    sign,
+    mapper: || Box::new(Pi::default()),
+};
+
+const IGNORED: &[(&str, &str)] = &[
+    ("turn_start", "turn of one model call"),
+    ("turn_end", "messages again"),
+    ("bash_execution_update", "output of a direct command"),
+];
+/// Extension dialogs that wait for a person.
+const DIALOGS: [&str; 4] = ["select", "confirm", "input", "editor"];
+/// Record types and a key that each has.
+const MARKS: &[(&str, &str)] = &[
+    ("agent_settled", "type"),
+    ("queue_update", "steering"),
+    ("session_info_changed", "type"),
+    ("thinking_level_changed", "level"),
+    ("compaction_start", "reason"),
+    ("compaction_end", "reason"),
+    ("auto_compaction_start", "reason"),
+    ("auto_compaction_end", "aborted"),
+    ("auto_retry_start", "attempt"),
+    ("auto_retry_end", "attempt"),
+    ("summarization_retry_scheduled", "attempt"),
+    ("summarization_retry_attempt_start", "source"),
+    ("summarization_retry_finished", "type"),
+    ("bash_execution_update", "delta"),
+    ("extension_error", "error"),
+];
+
+/// Stop reasons of the last assistant message: how the prompt ended.
+pub(super) fn outcome(stop: Option<&str>) -> &'static str {
+    match stop {
+        Some("length") => "limit",
+        Some("error") => "failed",
+        Some("aborted") => "cancelled",
+        _ => "completed",
+    }
+}
+
+fn sign(record: Value<'_>) -> Option<Sign> {
+    let kind = record.text_of("type")?;
+    let object = |key| record.get(key).is_some_and(|value| value.is_object());
+    let array = |key| record.get(key).is_some_and(|value| value.is_array());
+    match &*kind {
+        "session" => return header_sign(record),
+        "agent_start" | "turn_start" if key_count(record) == 1 => {
+            return Sign::new(SURE, format!("{} with no other key", &*kind));
+        }
+        "message_update" if object("assistantMessageEvent") => {
+            return Sign::new(SURE, "message_update with assistantMessageEvent");
+        }
+        "message_start" | "message_end" if object("message") => {
+            return Sign::new(60, format!("{} with a message object", &*kind));
+        }
+        "response"
+            if record.text_of("command").is_some()
+                && record.get("success").and_then(|s| s.as_bool()).is_some() =>
+        {
+            return Sign::new(SURE, "a response with command and success");
+        }
+        "extension_ui_request" if record.text_of("method").is_some() => {
+            return Sign::new(SURE, "an extension_ui_request");
+        }
+        "entry_appended" if object("entry") => {
+            return Sign::new(SURE, "entry_appended with an entry");
+        }
+        "turn_end" if object("message") && record.get("toolResults").is_some() => {
+            return Sign::new(SURE, "turn_end with toolResults");
+        }
+        "agent_end" if array("messages") => {
+            return Sign::new(SURE, "agent_end with messages");
+        }
+        other if other.starts_with("tool_execution_") => {
+            if has_all(record, &["toolCallId", "toolName"]) {
+                return Sign::new(SURE, format!("{other} with toolCallId and toolName"));
+            }
+        }
+        _ => {}
+    }
+    let mark = |(name, key): &&(&str, &str)| *name == &*kind && record.get(key).is_some();
+    let (name, key) = MARKS.iter().find(mark)?;
+    Sign::new(60, format!("{name} with {key}"))
+}
+
+/// The first line of a stream and of a session file alike.
+pub(super) fn header_sign(record: Value<'_>) -> Option<Sign> {
+    if !has_all(record, &["id", "cwd", "timestamp"]) {
+        return None;
+    }
+    // a header without a version is of the first format
+    let version = count(record.get("version")).unwrap_or(1);
+    Sign::of_version(
+        50,
+        "a session header",
+        Some(format!("session format {version}")),
+    )
+}
+
+#[derive(Default)]
+struct Pi {
+    /// Number of the assistant message that streams or came last.
+    message: u32,
+    model: Option<String>,
+    /// Stop reason of the last assistant message.
+    stop: Option<String>,
+    /// A failed message that may still be retried.
+    failure: Option<Failure>,
+    running: bool,
+    /// An agent ran at all.
+    prompted: bool,
+    /// An rpc command was answered.
+    answered: bool,
+    reported: Reported,
+}
+
+/// A message that ended in an error or an abort.
+struct Failure {
+    message: Option<String>,
+    calls: Vec<FailedCall>,
+    stamp: Stamp<'static>,
+}
+
+/// A call of a failed message: id, name and arguments.
+struct FailedCall {
+    id: String,
+    name: Option<String>,
+    input: Data<'static>,
+}
+
+impl Mapper for Pi {
+    fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let value = record.value;
+        let Some(kind) = value.text_of("type") else {
+            return Outcome::Unknown;
+        };
+        let message = value.get("message").filter(Value::is_object);
+        match (&*kind, message) {
+            ("message_update", _) => self.update(value, out),
+            ("message_start", Some(message)) => self.message_start(message, out),
+            ("message_end", Some(message)) => self.message_end(message, out),
+            ("session", _) => {
+                let details = [
+                    ("sessionId", value.text_of("id")),
+                    ("cwd", value.text_of("cwd")),
+                ];
+                out.session_state(&details, &Stamp::at(value.text_of("timestamp")));
+                Outcome::Mapped
+            }
+            ("agent_start", _) => {
+                self.settle_failure(out);
+                self.running = true;
+                self.prompted = true;
+                out.state(State::new("turn").with("phase", "start"), &Stamp::default());
+                Outcome::Mapped
+            }
+            ("agent_end", _) => self.agent_end(value, out),
+            ("agent_settled", _) => {
+                self.settle_failure(out);
+                let cancelled = is_true(value.get("aborted"));
+                let state = State::new("end");
+                let state = if cancelled {
+                    state.with("outcome", "cancelled").with("reason", "aborted")
+                } else {
+                    state
+                        .with("outcome", outcome(self.stop.as_deref()))
+                        .with("reason", self.stop.clone())
+                };
+                out.state(state, &Stamp::default());
+                self.running = false;
+                Outcome::Mapped
+            }
+            (kind, _) if kind.starts_with("tool_execution_") => self.execution(kind, value, out),
+            (kind, _) if kind.contains("compaction") => self.compaction(kind, value, out),
+            (kind, _) if kind.contains("retry") => self.retry(kind, value, out),
+            (kind, _) => self.rest(kind, value, out),
+        }
+    }
+
+    fn close(&mut self, out: &mut Emitter<'_>) {
+        self.settle_failure(out);
+    }
+
+    fn judge(&self, _run: &Reducer, exit: &Exit) -> Option<Ending> {
+        (self.answered && !self.prompted && !exit.failed()).then(|| {
+            let why = "rpc commands were answered, and no prompt was among them";
+            Ending::new("completed", None, why)
+        })
+    }
+}
+
+impl Pi {
+    // ---------------------------------------------------------------- text
+
+    fn update(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let event = value.get("assistantMessageEvent").filter(Value::is_object);
+        let Some(event) = event else {
+            return Outcome::Unknown;
+        };
+        let kind = event.text_of("type").unwrap_or_default();
+        let index = || count(event.get("contentIndex")).unwrap_or(0);
+        let chunk = if kind.starts_with("text") {
+            Kind::Message
+        } else {
+            Kind::Thought
+        };
+        match &*kind {
+            "text_delta" | "thinking_delta" => {
+                let delta = event.get("delta").and_then(|delta| delta.as_str());
+                let Some(text) = delta.filter(|text| !text.raw().is_empty()) else {
+                    return Outcome::Ignored("empty text");
+                };
+                out.delta(chunk, index(), text, &self.stamp());
+                Outcome::Mapped
+            }
+            "text_end" | "thinking_end" => {
+                if let Some(text) = event.text_of("content") {
+                    out.final_text(chunk, index(), text, &self.stamp());
+                }
+                Outcome::Mapped
+            }
+            "toolcall_end" => match event.get("toolCall").filter(Value::is_object) {
+                Some(block) => {
+                    call(block, &self.stamp(), out);
+                    Outcome::Mapped
+                }
+                None => Outcome::Ignored("part of a block"),
+            },
+            _ => Outcome::Ignored("part of a block"),
+        }
+    }
+
+    fn message_start(&mut self, message: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        if message.text_of("role").as_deref() == Some("assistant") {
+            // a live snapshot that may hold the first delta already: nothing of it is text
+            self.settle_failure(out);
+            out.commit(None);
+            out.next_turn();
+            self.message += 1;
+            self.model = message.text_of("model").map(Text::into_string);
+        }
+        Outcome::Ignored("start of a message")
+    }
+
+    fn message_end(&mut self, message: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let stamp = Stamp::at(iso_millis(message.get("timestamp")));
+        match message.text_of("role").as_deref() {
+            Some("assistant") => self.assistant_end(message, out),
+            Some("user") => {
+                self.settle_failure(out);
+                user_message(message, &stamp, out);
+                Outcome::Mapped
+            }
+            Some("toolResult") => {
+                tool_result(message, &mut self.reported, &stamp, out);
+                Outcome::Mapped
+            }
+            Some("system") => Outcome::Ignored("system message"),
+            Some("custom") => Outcome::Ignored("custom message"),
+            Some("hookMessage") => Outcome::Ignored("hookMessage message"),
+            _ => Outcome::Ignored("message of another role"),
+        }
+    }
+
+    fn assistant_end(&mut self, message: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        if let Some(model) = message.text_of("model").filter(|model| !model.is_empty()) {
+            self.model = Some(model.into_string());
+        }
+        let model = self.model.clone();
+        let stamp = message_stamp(message, iso_millis(message.get("timestamp")), model);
+        let stop = message.text_of("stopReason").map(Text::into_string);
+        let failed = matches!(stop.as_deref(), Some("error" | "aborted"));
+        self.stop = stop;
+        let mut calls = Vec::new();
+        let blocks = message.get("content");
+        let blocks = blocks.into_iter().flat_map(|list| list.items());
+        for (index, block) in blocks.enumerate() {
+            let index = index as i64;
+            match block.text_of("type").as_deref() {
+                Some("text") => {
+                    if let Some(text) = block.text_of("text") {
+                        out.final_text(Kind::Message, index, text, &stamp);
+                    }
+                }
+                Some("thinking") => {
+                    if let Some(text) = block.text_of("thinking") {
+                        out.final_text(Kind::Thought, index, text, &stamp);
+                    }
+                }
+                Some("toolCall") => calls.push(block),
+                _ => {}
+            }
+        }
+        let key = format!("message:{}", self.message);
+        usage(message.get("usage"), &stamp, Some(&key), false, out);
+        if failed {
+            // its calls may be cut and its error may be retried: both wait until that is known
+            self.failure = Some(Failure {
+                message: message.text_of("errorMessage").map(Text::into_string),
+                calls: calls.into_iter().filter_map(FailedCall::of).collect(),
+                stamp: stamp.to_static(),
+            });
+        } else {
+            for block in calls {
+                call(block, &stamp, out);
+            }
+        }
+        Outcome::Mapped
+    }
+
+    fn stamp(&self) -> Stamp<'_> {
+        Stamp {
+            model: self.model.as_deref().map(Text::from),
+            ..Stamp::default()
+        }
+    }
+
+    // ---------------------------------------------------------------- tools
+
+    fn execution(&mut self, kind: &str, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let Some(id) = value.text_of("toolCallId") else {
+            return Outcome::Unknown;
+        };
+        let stamp = Stamp::of_thread(value.text_of("parentToolCallId"));
+        match kind {
+            "tool_execution_start" => {
+                let call = Call {
+                    status: "in_progress",
+                    ..Call::new(id.borrow(), value.text_of("toolName"), value.get("args"))
+                };
+                if !out.call(call, &stamp) {
+                    out.update(Update::new(id, Some("in_progress")), &stamp);
+                }
+                Outcome::Mapped
+            }
+            "tool_execution_update" => {
+                let partial = value.get("partialResult");
+                let details = partial.and_then(|partial| partial.get("details"));
+                subagents(&id, details, &mut self.reported, out);
+                let update = Update {
+                    content: content_of(partial.and_then(|partial| partial.get("content"))),
+                    ..Update::new(id, Some("in_progress"))
+                };
+                match out.update(update, &stamp) {
+                    true => Outcome::Mapped,
+                    false => Outcome::Ignored("late progress"),
+                }
+            }
+            "tool_execution_end" => {
+                self.execution_end(id, value, &stamp, out);
+                Outcome::Mapped
+            }
+            _ => Outcome::Unknown,
+        }
+    }
+
+    fn execution_end(
+        &mut self,
+        id: Text<'_>,
+        value: Value<'_>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) {
+        let result = value.get("result");
+        let of = |key| result.and_then(|result| result.get(key));
+        subagents(&id, of("details"), &mut self.reported, out);
+        let mut raw: Vec<(Text<'_>, Data<'_>)> = Vec::new();
+        for (key, item) in result.into_iter().flat_map(|result| result.entries()) {
+            let empty = item.is_null() || (item.is_object() || item.is_array()) && item.is_empty();
+            if !key.eq("content") && !empty {
+                raw.push((key.into(), item.into()));
+            }
+        }
+        let failed = is_true(value.get("isError"));
+        let mut update = Update {
+            content: content_of(of("content")),
+            raw_output: (!raw.is_empty()).then_some(Data::Map(raw)),
+            ..Update::new(id, Some(if failed { "failed" } else { "completed" }))
+        };
+        let code = of("structuredContent").and_then(|structured| structured.get("exit_code"));
+        update.facts.exit_code = count(code);
+        update.facts.duration_ms = price(value.get("durationMs"));
+        out.update(update, stamp);
+    }
+
+    // ---------------------------------------------------------------- ends, retries, compaction
+
+    fn agent_end(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        self.running = false;
+        if is_true(value.get("willRetry")) {
+            return Outcome::Ignored("attempt that is retried");
+        }
+        let state = State::new("turn")
+            .with("phase", "end")
+            .with("outcome", outcome(self.stop.as_deref()))
+            .with("reason", self.stop.clone());
+        out.state(state, &Stamp::default());
+        Outcome::Mapped
+    }
+
+    fn retry(&mut self, kind: &str, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        match kind {
+            "auto_retry_start" | "summarization_retry_scheduled" => {
+                if kind == "auto_retry_start" {
+                    self.take_back(out);
+                }
+                let state = State::new("retry")
+                    .with("phase", "start")
+                    .with("attempt", count(value.get("attempt")))
+                    .with("maxAttempts", count(value.get("maxAttempts")))
+                    .with("delayMs", price(value.get("delayMs")))
+                    .with("message", value.text_of("errorMessage"));
+                out.state(state, &Stamp::default());
+                Outcome::Mapped
+            }
+            "auto_retry_end" => {
+                let success = value.get("success").and_then(|success| success.as_bool());
+                let state = State::new("retry")
+                    .with("phase", "end")
+                    .with("attempt", count(value.get("attempt")))
+                    .with("success", success)
+                    .with("message", value.text_of("finalError"));
+                out.state(state, &Stamp::default());
+                Outcome::Mapped
+            }
+            other if other.starts_with("summarization_retry_") => Outcome::Ignored("summary retry"),
+            _ => Outcome::Unknown,
+        }
+    }
+
+    fn compaction(&mut self, kind: &str, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let trigger = value.text_of("reason");
+        let stamp = Stamp::default();
+        if kind.ends_with("compaction_start") {
+            let state = State::new("compaction").with("phase", "start");
+            out.state(state.with("trigger", trigger), &stamp);
+            return Outcome::Mapped;
+        }
+        if !kind.ends_with("compaction_end") {
+            return Outcome::Unknown;
+        }
+        let result = value.get("result").filter(Value::is_object);
+        usage(result.and_then(|r| r.get("usage")), &stamp, None, true, out);
+        if is_true(value.get("willRetry")) {
+            self.take_back(out); // the overflow that the compaction cures
+        }
+        let message = value.text_of("errorMessage");
+        let state = State::new("compaction")
+            .with("phase", "end")
+            .with("trigger", trigger)
+            .with("success", result.is_some())
+            .with(
+                "summary",
+                result.and_then(|result| result.text_of("summary")),
+            )
+            .with("message", message.clone());
+        out.state(state, &stamp);
+        if let Some(message) = message {
+            self.settle_failure(out); // the overflow that it could not cure
+            out.error(message, &stamp, false);
+        }
+        Outcome::Mapped
+    }
+
+    /// The failed attempt is tried again: what it said does not count, and its error was none.
+    fn take_back(&mut self, out: &mut Emitter<'_>) {
+        self.failure = None;
+        out.abandon(None, &Stamp::default());
+    }
+
+    /// No retry came: the failed message stands, with its calls and its error.
+    fn settle_failure(&mut self, out: &mut Emitter<'_>) {
+        let Some(failure) = self.failure.take() else {
+            return;
+        };
+        for call in failure.calls {
+            let name = call.name.map(Text::from);
+            out.call(Call::new(call.id, name, call.input), &failure.stamp);
+        }
+        if let Some(message) = failure.message {
+            out.error(message, &failure.stamp, true);
+        }
+    }
+
+    // ---------------------------------------------------------------- rpc and the rest
+
+    fn rest(&mut self, kind: &str, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let stamp = Stamp::default();
+        match kind {
+            "queue_update" => {
+                let queues = [value.get("steering"), value.get("followUp")];
+                let items = queues.into_iter().flatten().flat_map(|queue| queue.items());
+                let prompts: Vec<Text<'_>> = items.filter_map(|prompt| prompt.text()).collect();
+                out.state(State::new("queue").with("prompts", prompts), &stamp);
+            }
+            "thinking_level_changed" => {
+                let state = State::new("model").with("effort", value.text_of("level"));
+                out.state(state, &stamp);
+            }
+            "session_info_changed" => {
+                out.session_state(&[("title", value.text_of("name"))], &stamp);
+            }
+            "extension_ui_request" => {
+                let method = value.text_of("method").unwrap_or_default();
+                if !DIALOGS.contains(&&*method) {
+                    return Outcome::Ignored("extension display");
+                }
+                let state = State::new("approval")
+                    .with("phase", "requested")
+                    .with("message", value.text_of("title"));
+                out.state(state, &stamp);
+            }
+            "extension_error" => {
+                let message = value.text_of("error").filter(|text| !text.is_empty());
+                out.error(message.unwrap_or("extension error".into()), &stamp, false);
+            }
+            "entry_appended" => match value.get("entry").filter(Value::is_object) {
+                Some(entry) if entry.text_of("type").as_deref() == Some("usage") => {
+                    usage(entry.get("usage"), &stamp, None, true, out);
+                }
+                Some(_) => return Outcome::Ignored("session entry"),
+                None => return Outcome::Unknown,
+            },
+            "response" => return self.response(value, out),
+            other => return rule(IGNORED, other),
+        }
+        Outcome::Mapped
+    }
+
+    /// An answer to an rpc command; only a refused prompt is a failure of the run.
+    fn response(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        self.answered = true;
+        let stamp = Stamp::default();
+        let command = value.text_of("command").unwrap_or_default();
+        if &*command == "get_state"
+            && let Some(data) = value.get("data").filter(Value::is_object)
+        {
+            let details = [
+                ("sessionId", data.text_of("sessionId")),
+                (
+                    "model",
+                    data.get("model").and_then(|model| model.text_of("id")),
+                ),
+            ];
+            out.session_state(&details, &stamp);
+            return Outcome::Mapped;
+        }
+        let refused = value.get("success").and_then(|s| s.as_bool()) == Some(false);
+        if &*command == "prompt" && refused && !self.running {
+            let message = value.text_of("error").filter(|text| !text.is_empty());
+            out.error(message.unwrap_or("prompt refused".into()), &stamp, true);
+            let state = State::new("end")
+                .with("outcome", "failed")
+                .with("reason", "prompt refused");
+            out.state(state, &stamp);
+            return Outcome::Mapped;
+        }
+        Outcome::Ignored("response")
+    }
+}
+
+impl FailedCall {
+    fn of(block: Value<'_>) -> Option<FailedCall> {
+        let input = match block.get("arguments") {
+            Some(arguments) => Data::Raw(Data::Wire(arguments).to_raw().into_vec().into()),
+            None => Data::Null,
+        };
+        Some(FailedCall {
+            id: block.text_of("id")?.into_string(),
+            name: block.text_of("name").map(Text::into_string),
+            input,
+        })
+    }
+}
+
+// -------------------------------------------------------------------- shapes that the session file shares
+
+/// How many messages of each sub-agent (call id, index) were told.
+pub(super) type Reported = HashMap<(String, usize), usize>;
+
+/// The stamp of an assistant message.
+pub(super) fn message_stamp<'a>(
+    message: Value<'a>,
+    timestamp: Option<Text<'a>>,
+    model: Option<String>,
+) -> Stamp<'a> {
+    let reasons = ["stopReason", "rawStopReason"];
+    let extra = reasons
+        .into_iter()
+        .filter_map(|key| Some((key.into(), message.text_of(key)?.into())));
+    Stamp {
+        message_id: message.text_of("responseId"),
+        timestamp,
+        model: model.map(Text::from),
+        extra: extra.collect(),
+        ..Stamp::default()
+    }
+}
+
+/// What a person typed: a string (old versions) or blocks.
+pub(super) fn user_message(message: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    if let Some(text) = message.text_of("content") {
+        out.whole(Kind::User, text, stamp);
+        return;
+    }
+    for item in content_of(message.get("content")) {
+        match item {
+            Item::Text(text) => out.whole(Kind::User, text, stamp),
+            Item::Image(image) => out.image(Kind::User, &image, stamp),
+            Item::Diff { .. } => {}
+        }
+    }
+}
+
+/// A toolResult message: the result again after its tool_execution_end, or the only one in a session file.
+pub(super) fn tool_result(
+    message: Value<'_>,
+    reported: &mut Reported,
+    stamp: &Stamp<'_>,
+    out: &mut Emitter<'_>,
+) {
+    let Some(id) = message.text_of("toolCallId") else {
+        return;
+    };
+    let details = message.get("details");
+    subagents(&id, details, reported, out);
+    let failed = is_true(message.get("isError"));
+    let details = details.filter(|details| details.is_object() && !details.is_empty());
+    let mut update = Update {
+        content: content_of(message.get("content")),
+        raw_output: details.map(|details| Data::Map(vec![("details".into(), details.into())])),
+        ..Update::new(id, Some(if failed { "failed" } else { "completed" }))
+    };
+    update.facts.duration_ms = price(message.get("durationMs"));
+    out.update(update, stamp);
+}
+
+/// What the sub-agents of a call said and did, from the details that the `subagent` extension prints.
+///
+/// Each list of messages is cumulative: `reported` holds how many of it were told. Their usage is not told: they are
+/// processes of their own, which pi's own totals leave out too.
+fn subagents(id: &str, details: Option<Value<'_>>, reported: &mut Reported, out: &mut Emitter<'_>) {
+    let results = details.and_then(|details| details.get("results"));
+    let results = results.into_iter().flat_map(|results| results.items());
+    for (index, result) in results.enumerate() {
+        let messages = result.get("messages").filter(Value::is_array);
+        let length = messages.map_or(0, |messages| messages.len());
+        let told = reported.entry((id.to_owned(), index)).or_default();
+        let first = *told;
+        *told = first.max(length);
+        for message in messages.into_iter().flat_map(|m| m.items()).skip(first) {
+            let stamp = Stamp {
+                message_id: message.text_of("responseId"),
+                timestamp: iso_millis(message.get("timestamp")),
+                model: message.text_of("model"),
+                ..Stamp::of_thread(Some(id))
+            };
+            match message.text_of("role").as_deref() {
+                Some("assistant") => {
+                    out.next_turn();
+                    content(message.get("content"), &stamp, out);
+                }
+                Some("toolResult") => tool_result(message, reported, &stamp, out),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The blocks of a whole assistant message.
+pub(super) fn content(blocks: Option<Value<'_>>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    for block in blocks.into_iter().flat_map(|blocks| blocks.items()) {
+        match block.text_of("type").as_deref() {
+            Some("text") => {
+                out.whole(
+                    Kind::Message,
+                    block.text_of("text").unwrap_or_default(),
+                    stamp,
+                );
+            }
+            Some("thinking") => {
+                let text = block.text_of("thinking").unwrap_or_default();
+                out.whole(Kind::Thought, text, stamp);
+            }
+            Some("toolCall") => call(block, stamp, out),
+            _ => {}
+        }
+    }
+}
+
+fn call(block: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    if let Some(id) = block.text_of("id") {
+        let name = block.text_of("name");
+        out.call(Call::new(id, name, block.get("arguments")), stamp);
+    }
+}
+
+/// Tool content from pi's text and image blocks.
+fn content_of(content: Option<Value<'_>>) -> Vec<Item<'_>> {
+    let blocks = content.into_iter().flat_map(|content| content.items());
+    blocks.filter_map(item_of).collect()
+}
+
+fn item_of(block: Value<'_>) -> Option<Item<'_>> {
+    match block.text_of("type").as_deref() {
+        Some("text") => block.text_of("text").map(Item::Text),
+        Some("image") => Some(Item::Image(Image {
+            data: block.text_of("data")?,
+            mime: block.text_of("mimeType").unwrap_or_default(),
+            uri: None,
+        })),
+        _ => None,
+    }
+}
+
+/// pi's counters: input excludes what was read from or written to the cache.
+pub(super) fn usage(
+    value: Option<Value<'_>>,
+    stamp: &Stamp<'_>,
+    key: Option<&str>,
+    side: bool,
+    out: &mut Emitter<'_>,
+) {
+    let Some(value) = value.filter(Value::is_object) else {
+        return;
+    };
+    let of = |key| value.get(key);
+    let mut extra: Vec<(Text<'_>, Data<'_>)> = Vec::new();
+    for (name, item) in value.entries() {
+        if ["cacheWrite", "cacheWrite1h", "reasoning"]
+            .iter()
+            .any(|known| name.eq(known))
+        {
+            extra.push((name.into(), item.into()));
+        }
+    }
+    let tokens = Tokens {
+        prompt: total([of("input"), of("cacheRead"), of("cacheWrite")]),
+        completion: count(of("output")),
+        cached: count(of("cacheRead")),
+        cost: price(of("cost").and_then(|cost| cost.get("total"))),
+        extra,
+    };
+    out.call_usage(&tokens, stamp, key, side);
+}
+
+pub(super) fn is_true(value: Option<Value<'_>>) -> bool {
+    value.and_then(|value| value.as_bool()) == Some(true)
+}

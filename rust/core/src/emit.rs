@@ -1,0 +1,845 @@
+//! The Emitter: mappers tell it what the wire says, it makes the events.
+//!
+//! It keeps what every dialect needs alike, so that no mapper has to: text is never doubled (deltas, closing blocks and
+//! repeats are matched here), surrogate halves that a harness split over two deltas are joined, tool results find their
+//! call even if they come first or if ids are used again, and everything emitted can be encoded as UTF-8.
+//!
+//! Words: a *thread* is the main agent (None) or one sub-agent (the id of the call that delegated). A *block* is one run
+//! of text of one kind in one thread; its texts in order are what `run.texts` shows. An *attempt* is everything a
+//! thread said since the last [`commit`](Emitter::commit): a retry can take it back.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::data::Data;
+use crate::event::{
+    Chunk, Content, Event, Facts, Image, Item, Kind, Location, PlanEntry, Sink, Stamp, State,
+    Tokens, ToolCall, ToolCallUpdate, Update as EventUpdate, Usage,
+};
+use crate::json::{Str, Text};
+use crate::tool;
+
+/// Names a block while it is open: a text, an index, or both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key<'k> {
+    name: &'k str,
+    index: i64,
+}
+
+impl<'k> Key<'k> {
+    pub fn new(name: &'k str, index: i64) -> Self {
+        Key { name, index }
+    }
+}
+
+impl<'k> From<&'k str> for Key<'k> {
+    fn from(name: &'k str) -> Self {
+        Key { name, index: 0 }
+    }
+}
+
+impl From<i64> for Key<'_> {
+    fn from(index: i64) -> Self {
+        Key { name: "", index }
+    }
+}
+
+/// Streamed text: as on the wire, where its ends may be halves of surrogate pairs, or decoded.
+pub enum Delta<'a> {
+    Wire(Str<'a>),
+    Text(Text<'a>),
+}
+
+impl<'a> From<Str<'a>> for Delta<'a> {
+    fn from(text: Str<'a>) -> Self {
+        Delta::Wire(text)
+    }
+}
+
+impl<'a> From<Text<'a>> for Delta<'a> {
+    fn from(text: Text<'a>) -> Self {
+        Delta::Text(text)
+    }
+}
+
+impl<'a> From<&'a str> for Delta<'a> {
+    fn from(text: &'a str) -> Self {
+        Delta::Text(text.into())
+    }
+}
+
+struct Block {
+    number: u32,
+    /// As emitted.
+    text: String,
+    /// A high surrogate that waits for its low half, with the stamp of its line.
+    half: Option<(u16, Stamp<'static>)>,
+}
+
+/// The blocks of one thread and kind that can still change, in order.
+#[derive(Default)]
+struct TextLog {
+    blocks: Vec<Block>,
+    open: Vec<(Box<str>, i64, usize)>,
+}
+
+impl TextLog {
+    fn find(&self, key: Key<'_>) -> Option<usize> {
+        let found = self
+            .open
+            .iter()
+            .find(|(name, index, _)| *index == key.index && **name == *key.name)?;
+        Some(found.2)
+    }
+}
+
+const TEXT_KINDS: [Kind; 3] = [Kind::Message, Kind::Thought, Kind::User];
+
+#[derive(Default)]
+struct Thread {
+    /// By kind, in the order of [`TEXT_KINDS`].
+    logs: [TextLog; 3],
+    /// Ids of the calls of the attempt.
+    attempt: Vec<String>,
+}
+
+/// One tool call: its number, and how far the wire has told of it.
+struct CallState {
+    number: u32,
+    thread: Option<Box<str>>,
+    turn: u32,
+    /// A `tool_call` event was emitted.
+    announced: bool,
+    /// Its result was seen.
+    closed: bool,
+    status: Option<&'static str>,
+}
+
+/// What the emitter remembers of the stream.
+pub struct Memory {
+    dialect: &'static str,
+    threads: Vec<Thread>,
+    thread_numbers: HashMap<Option<Box<str>>, usize>,
+    block_count: u32,
+    calls: HashMap<String, CallState>,
+    call_count: u32,
+    turn: u32,
+    usages: HashMap<String, Box<[u8]>>,
+    session: Vec<(&'static str, String)>,
+    /// Line and offset of the last record.
+    place: (u64, u64),
+}
+
+impl Memory {
+    pub fn new(dialect: &'static str) -> Self {
+        Memory {
+            dialect,
+            threads: Vec::new(),
+            thread_numbers: HashMap::new(),
+            block_count: 0,
+            calls: HashMap::new(),
+            call_count: 0,
+            turn: 0,
+            usages: HashMap::new(),
+            session: Vec::new(),
+            place: (0, 0),
+        }
+    }
+
+    /// Line and offset of the last record: where what the end of the stream brings is said to stand.
+    pub fn place(&self) -> (u64, u64) {
+        self.place
+    }
+
+    fn thread(&mut self, name: Option<&str>) -> usize {
+        // The main thread is asked for most: it needs no owned key once it is there.
+        let key = name.map(Box::from);
+        if let Some(number) = self.thread_numbers.get(&key) {
+            return *number;
+        }
+        self.threads.push(Thread::default());
+        self.thread_numbers.insert(key, self.threads.len() - 1);
+        self.threads.len() - 1
+    }
+}
+
+/// Turns what mappers say of one record into events for a sink.
+pub struct Emitter<'s> {
+    memory: &'s mut Memory,
+    sink: &'s mut dyn Sink,
+    line: u64,
+    offset: u64,
+    /// A text of the record could not be shown as it was.
+    lossy: bool,
+}
+
+/// A tool call as a mapper tells it. Kind, title, locations and diffs come from the tool table unless given.
+pub struct Call<'a> {
+    pub id: Text<'a>,
+    pub name: Option<Text<'a>>,
+    pub input: Data<'a>,
+    pub status: &'static str,
+    pub kind: Option<&'static str>,
+    pub title: Option<Text<'a>>,
+    pub content: Option<Vec<Item<'a>>>,
+    pub locations: Option<Vec<Location<'a>>>,
+    /// A new call, even if one with this id is still open in this turn.
+    pub again: bool,
+    pub started_at: Option<Text<'a>>,
+}
+
+impl<'a> Call<'a> {
+    pub fn new(
+        id: impl Into<Text<'a>>,
+        name: Option<Text<'a>>,
+        input: impl Into<Data<'a>>,
+    ) -> Self {
+        Call {
+            id: id.into(),
+            name,
+            input: input.into(),
+            status: "pending",
+            kind: None,
+            title: None,
+            content: None,
+            locations: None,
+            again: false,
+            started_at: None,
+        }
+    }
+}
+
+/// How a call goes on or ended, as a mapper tells it.
+pub struct Update<'a> {
+    pub id: Text<'a>,
+    pub status: Option<&'static str>,
+    /// Whether this is the result; None: a terminal status says so.
+    pub done: Option<bool>,
+    pub title: Option<Text<'a>>,
+    pub content: Vec<Item<'a>>,
+    pub locations: Vec<Location<'a>>,
+    pub raw_output: Option<Data<'a>>,
+    /// Told even if the call is closed.
+    pub again: bool,
+    pub facts: Facts<'a>,
+}
+
+impl<'a> Update<'a> {
+    pub fn new(id: impl Into<Text<'a>>, status: Option<&'static str>) -> Self {
+        Update {
+            id: id.into(),
+            status,
+            done: None,
+            title: None,
+            content: Vec::new(),
+            locations: Vec::new(),
+            raw_output: None,
+            again: false,
+            facts: Facts::default(),
+        }
+    }
+}
+
+impl<'s> Emitter<'s> {
+    /// An emitter for the record at `line` and `offset`.
+    pub fn new(memory: &'s mut Memory, sink: &'s mut dyn Sink, line: u64, offset: u64) -> Self {
+        memory.place = (line, offset);
+        Emitter {
+            memory,
+            sink,
+            line,
+            offset,
+            lossy: false,
+        }
+    }
+
+    /// Whether a text of the record could not be shown as it was.
+    pub fn is_lossy(&self) -> bool {
+        self.lossy
+    }
+
+    // ---------------------------------------------------------------- text
+
+    /// Adds streamed text to the open block `key` of its thread and kind; opens it if there is none.
+    pub fn delta<'a, 'k>(
+        &mut self,
+        kind: Kind,
+        key: impl Into<Key<'k>>,
+        text: impl Into<Delta<'a>>,
+        stamp: &Stamp<'_>,
+    ) {
+        let (thread, at) = self.open(kind, key.into(), stamp);
+        let block = self.block(thread, kind, at);
+        let text = match text.into() {
+            Delta::Wire(wire) if block.half.is_none() && !wire.is_lossy() => wire.lossy(),
+            Delta::Wire(wire) if wire.raw().is_empty() => return,
+            Delta::Wire(wire) => {
+                let halves = wire.halves();
+                let (joined, lossy) = join(block.half.take().map(|(high, _)| high), halves.lead);
+                let text = joined.map(String::from).unwrap_or_default() + &halves.text;
+                if let Some(high) = halves.trail {
+                    block.half = Some((high, stamp.to_static()));
+                }
+                self.lossy |= lossy | halves.lossy;
+                Cow::Owned(text)
+            }
+            Delta::Text(text) if text.is_empty() => return,
+            Delta::Text(text) => {
+                let waited = block.half.take().is_some();
+                self.lossy |= waited | text.is_lossy();
+                let text = text.into_cow();
+                if waited {
+                    Cow::Owned(format!("\u{fffd}{text}"))
+                } else {
+                    text
+                }
+            }
+        };
+        self.append(kind, thread, at, &text, stamp);
+    }
+
+    /// The whole text of block `key` by the authority: emits only what was not streamed yet.
+    ///
+    /// Where it contradicts what was streamed, the differing tail is taken back. It may come again (closing block, whole
+    /// message): the key names the same block until [`close`](Emitter::close).
+    pub fn final_text<'a, 'k>(
+        &mut self,
+        kind: Kind,
+        key: impl Into<Key<'k>>,
+        text: impl Into<Text<'a>>,
+        stamp: &Stamp<'_>,
+    ) {
+        let (key, text) = (key.into(), text.into());
+        let thread = self.memory.thread(stamp.thread());
+        if text.is_empty() && self.log(thread, kind).find(key).is_none() {
+            return;
+        }
+        let (thread, at) = self.open(kind, key, stamp);
+        self.block(thread, kind, at).half = None;
+        self.lossy |= text.is_lossy();
+        self.replace(kind, thread, at, &text, stamp);
+    }
+
+    /// A block that comes in one piece.
+    pub fn whole<'a>(&mut self, kind: Kind, text: impl Into<Text<'a>>, stamp: &Stamp<'_>) {
+        let text = text.into();
+        if !text.is_empty() {
+            let thread = self.memory.thread(stamp.thread());
+            let at = self.new_block(thread, kind);
+            self.lossy |= text.is_lossy();
+            self.append(kind, thread, at, &text, stamp);
+        }
+    }
+
+    /// A chunk that holds an image.
+    pub fn image(&mut self, kind: Kind, image: &Image<'_>, stamp: &Stamp<'_>) {
+        self.memory.block_count += 1;
+        self.lossy |= image.is_lossy();
+        let chunk = Chunk {
+            kind,
+            content: Content::Image(image),
+            retract: 0,
+            block: self.memory.block_count,
+        };
+        self.emit(EventUpdate::Chunk(chunk), stamp);
+    }
+
+    /// The text so far of the open block `key`; None if no such block is open.
+    pub fn streamed<'k>(
+        &mut self,
+        kind: Kind,
+        key: impl Into<Key<'k>>,
+        thread: Option<&str>,
+    ) -> Option<&str> {
+        let thread = self.memory.thread(thread);
+        let log = self.log(thread, kind);
+        let at = log.find(key.into())?;
+        Some(&log.blocks[at].text)
+    }
+
+    /// Closes the open blocks of a thread: the same keys will open new ones. Their texts can still be taken back.
+    pub fn close(&mut self, thread: Option<&str>) {
+        let thread = self.memory.thread(thread);
+        self.flush_halves(thread);
+        for log in &mut self.memory.threads[thread].logs {
+            log.open.clear();
+        }
+    }
+
+    /// Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more.
+    pub fn commit(&mut self, thread: Option<&str>) {
+        self.close(thread);
+        let thread = self.memory.thread(thread);
+        let thread = &mut self.memory.threads[thread];
+        for log in &mut thread.logs {
+            log.blocks.clear();
+        }
+        thread.attempt.clear();
+    }
+
+    /// A retry takes back the attempt: its texts and thoughts go, its calls without a result have failed.
+    pub fn abandon(&mut self, thread: Option<&str>, stamp: &Stamp<'_>) {
+        let number = self.memory.thread(thread);
+        for kind in [Kind::Message, Kind::Thought] {
+            let log = self.log(number, kind);
+            log.open.clear();
+            let count = log.blocks.iter().map(|b| b.text.chars().count()).sum();
+            self.take_back(kind, count, stamp);
+            self.log(number, kind).blocks.clear();
+        }
+        for id in std::mem::take(&mut self.memory.threads[number].attempt) {
+            if self.memory.calls.get(&id).is_some_and(|call| !call.closed) {
+                self.update(Update::new(id, Some("failed")), stamp);
+            }
+        }
+    }
+
+    /// Takes back the last `count` characters of the stamp's thread, as far as its attempt goes.
+    pub fn take_back(&mut self, kind: Kind, count: usize, stamp: &Stamp<'_>) {
+        let thread = self.memory.thread(stamp.thread());
+        let blocks = &mut self.log(thread, kind).blocks;
+        let number = blocks.last().map_or(0, |block| block.number);
+        let mut taken = 0;
+        for block in blocks.iter_mut().rev() {
+            if taken == count {
+                break;
+            }
+            block.half = None;
+            taken += cut_chars(&mut block.text, count - taken);
+        }
+        if taken > 0 {
+            self.chunk(kind, number, "", taken, stamp);
+        }
+    }
+
+    /// Takes back the open block `key` and forgets it.
+    pub fn drop_block<'k>(&mut self, kind: Kind, key: impl Into<Key<'k>>, stamp: &Stamp<'_>) {
+        let thread = self.memory.thread(stamp.thread());
+        let log = self.log(thread, kind);
+        if let Some(at) = log.find(key.into()) {
+            log.open.retain(|(_, _, block)| *block != at);
+            log.blocks[at].half = None;
+            self.replace(kind, thread, at, "", stamp);
+        }
+    }
+
+    // ---------------------------------------------------------------- tools
+
+    /// A new model message: an id that comes again from here on names a new call, even if the old one is open.
+    pub fn next_turn(&mut self) {
+        self.memory.turn += 1;
+    }
+
+    /// Whether a `tool_call` event with this id was emitted.
+    pub fn knows(&self, id: &str) -> bool {
+        let call = self.memory.calls.get(id);
+        call.is_some_and(|call| call.announced)
+    }
+
+    /// Whether the latest call with this id was announced and has no result yet.
+    pub fn is_open(&self, id: &str) -> bool {
+        let call = self.memory.calls.get(id);
+        call.is_some_and(|call| call.announced && !call.closed)
+    }
+
+    /// Ids of the thread's announced calls without a result, in order.
+    pub fn open_calls(&self, thread: Option<&str>) -> Vec<String> {
+        let calls = self.memory.calls.iter();
+        let mut open: Vec<_> = calls
+            .filter(|(_, c)| c.announced && !c.closed && c.thread.as_deref() == thread)
+            .map(|(id, call)| (call.number, id.clone()))
+            .collect();
+        open.sort_unstable();
+        open.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Announces a tool call. A call that is still open in this turn is the same call printed again and gives no event
+    /// (false), unless `again`.
+    pub fn call(&mut self, call: Call<'_>, stamp: &Stamp<'_>) -> bool {
+        let turn = self.memory.turn;
+        let (known, early) = match self.memory.calls.get(&*call.id) {
+            Some(known) if !known.announced => (true, true), // its result came first
+            Some(known) if !known.closed && known.turn == turn && !call.again => return false,
+            Some(_) => (true, false),
+            None => (false, false),
+        };
+        if !known || !early {
+            self.new_call(&call.id, stamp);
+        }
+        let Some(state) = self.memory.calls.get_mut(&*call.id) else {
+            return false;
+        };
+        state.announced = true;
+        let status = *state.status.get_or_insert(call.status);
+        let number = state.number;
+        let described = tool::describe(self.memory.dialect, call.name.as_deref(), &call.input);
+        let title = match &call.title {
+            Some(title) if !title.is_empty() => title,
+            _ => &described.title,
+        };
+        let content = call.content.as_deref().unwrap_or(&described.content);
+        let locations = call.locations.as_deref().unwrap_or(&described.locations);
+        self.lossy |= call.id.is_lossy()
+            || call.name.as_ref().is_some_and(Text::is_lossy)
+            || call
+                .title
+                .as_ref()
+                .is_some_and(|t| t.is_lossy() && !t.is_empty())
+            || call.input.is_lossy()
+            || content.iter().any(Item::is_lossy)
+            || locations.iter().any(|location| location.path.is_lossy());
+        let event = ToolCall {
+            id: &call.id,
+            name: call.name.as_deref(),
+            title,
+            kind: call.kind.unwrap_or(described.kind),
+            status,
+            input: &call.input,
+            content,
+            locations,
+            call: number,
+            started_at: call.started_at.as_deref(),
+        };
+        self.emit(EventUpdate::ToolCall(event), stamp);
+        let thread = self.memory.thread(stamp.thread());
+        let attempt = &mut self.memory.threads[thread].attempt;
+        attempt.push(call.id.into_string());
+        true
+    }
+
+    /// Tells how a call goes on or ended. It may come before its call. A second result for a closed call is dropped
+    /// (false) unless `again`: the first stands.
+    pub fn update(&mut self, update: Update<'_>, stamp: &Stamp<'_>) -> bool {
+        if !self.memory.calls.contains_key(&*update.id) {
+            self.new_call(&update.id, stamp);
+        }
+        let terminal = matches!(update.status, Some("completed" | "failed"));
+        let done = update.done.unwrap_or(terminal);
+        let Some(state) = self.memory.calls.get_mut(&*update.id) else {
+            return false;
+        };
+        if state.closed && !update.again {
+            return false;
+        }
+        state.closed |= done;
+        state.status = update.status.or(state.status);
+        let number = state.number;
+        let facts = &update.facts;
+        let texts = [&facts.name, &facts.started_at, &facts.result];
+        self.lossy |= update.id.is_lossy()
+            || update.title.as_ref().is_some_and(Text::is_lossy)
+            || update.content.iter().any(Item::is_lossy)
+            || update
+                .locations
+                .iter()
+                .any(|location| location.path.is_lossy())
+            || update.raw_output.as_ref().is_some_and(Data::is_lossy)
+            || facts.input.as_ref().is_some_and(Data::is_lossy)
+            || texts.into_iter().flatten().any(Text::is_lossy);
+        let event = ToolCallUpdate {
+            id: &update.id,
+            status: update.status,
+            title: update.title.as_deref().filter(|title| !title.is_empty()),
+            content: &update.content,
+            locations: &update.locations,
+            raw_output: update.raw_output.as_ref(),
+            call: number,
+            done,
+            facts,
+        };
+        self.emit(EventUpdate::ToolCallUpdate(event), stamp);
+        true
+    }
+
+    // ---------------------------------------------------------------- the rest
+
+    /// The whole plan.
+    pub fn plan(&mut self, entries: &[PlanEntry<'_>], stamp: &Stamp<'_>) {
+        self.lossy |= entries.iter().any(|entry| entry.content.is_lossy());
+        self.emit(EventUpdate::Plan(entries), stamp);
+    }
+
+    /// What the harness says went wrong.
+    pub fn error<'a>(&mut self, message: impl Into<Text<'a>>, stamp: &Stamp<'_>, fatal: bool) {
+        self.any_error(message.into(), stamp, fatal, false);
+    }
+
+    /// An error event that is no error of the run: a retry, a warning.
+    pub fn notice<'a>(&mut self, message: impl Into<Text<'a>>, stamp: &Stamp<'_>) {
+        self.any_error(message.into(), stamp, false, true);
+    }
+
+    /// Token counts of one model call. The last usage of a `key` counts; without one each is a call of its own. `side`
+    /// marks a call that is not the main loop's (compaction, title).
+    pub fn call_usage(
+        &mut self,
+        tokens: &Tokens<'_>,
+        stamp: &Stamp<'_>,
+        key: Option<&str>,
+        side: bool,
+    ) {
+        self.usage(
+            Usage {
+                run: false,
+                tokens,
+                key,
+                side,
+                total: None,
+            },
+            stamp,
+        );
+    }
+
+    /// The harness's own total; `total` is what `run.usage.run` becomes, where the record tells only a share of it.
+    pub fn run_usage(
+        &mut self,
+        tokens: &Tokens<'_>,
+        stamp: &Stamp<'_>,
+        total: Option<&Tokens<'_>>,
+    ) {
+        self.usage(
+            Usage {
+                run: true,
+                tokens,
+                key: None,
+                side: false,
+                total,
+            },
+            stamp,
+        );
+    }
+
+    /// One of the states of `types.StateUpdate`.
+    pub fn state(&mut self, state: State<'_>, stamp: &Stamp<'_>) {
+        self.lossy |= state.details.iter().any(|(_, value)| value.is_lossy());
+        self.emit(EventUpdate::State(&state), stamp);
+    }
+
+    /// The `session` state, if it says anything new: sessionId, version, model, cwd, title.
+    pub fn session_state(
+        &mut self,
+        details: &[(&'static str, Option<Text<'_>>)],
+        stamp: &Stamp<'_>,
+    ) {
+        let mut state = State::new("session");
+        for (key, value) in details {
+            let Some(value) = value else { continue };
+            let known = self.memory.session.iter_mut().find(|(name, _)| name == key);
+            match known {
+                Some((_, old)) if **old == **value => continue,
+                Some((_, old)) => *old = value.to_string(),
+                None => self.memory.session.push((key, value.to_string())),
+            }
+            self.lossy |= value.is_lossy();
+            state = state.with(key, value.borrow());
+        }
+        if !state.details.is_empty() {
+            self.emit(EventUpdate::State(&state), stamp);
+        }
+    }
+
+    /// The stream is over: surrogate halves that still wait become U+FFFD.
+    pub fn finish(&mut self) {
+        for thread in 0..self.memory.threads.len() {
+            self.flush_halves(thread);
+        }
+    }
+
+    // ---------------------------------------------------------------- inside
+
+    fn emit(&mut self, update: EventUpdate<'_>, stamp: &Stamp<'_>) {
+        self.lossy |= stamp.is_lossy();
+        self.sink.take(&Event {
+            update,
+            stamp,
+            line: self.line,
+            offset: self.offset,
+        });
+    }
+
+    fn any_error(&mut self, message: Text<'_>, stamp: &Stamp<'_>, fatal: bool, notice: bool) {
+        self.lossy |= message.is_lossy();
+        let message = &*message;
+        self.emit(
+            EventUpdate::Error {
+                message,
+                fatal,
+                notice,
+            },
+            stamp,
+        );
+    }
+
+    fn usage(&mut self, usage: Usage<'_>, stamp: &Stamp<'_>) {
+        let tokens = usage.tokens;
+        let lossy = tokens
+            .extra
+            .iter()
+            .any(|(key, value)| key.is_lossy() || value.is_lossy());
+        self.lossy |= lossy;
+        if tokens.is_empty() {
+            return;
+        }
+        if let Some(key) = usage.key {
+            let said = tokens.to_data().to_raw();
+            if self.memory.usages.get(key) == Some(&said) {
+                return;
+            }
+            self.memory.usages.insert(key.to_owned(), said);
+        }
+        self.emit(EventUpdate::Usage(usage), stamp);
+    }
+
+    fn log(&mut self, thread: usize, kind: Kind) -> &mut TextLog {
+        &mut self.memory.threads[thread].logs[kind as usize]
+    }
+
+    fn block(&mut self, thread: usize, kind: Kind, at: usize) -> &mut Block {
+        &mut self.log(thread, kind).blocks[at]
+    }
+
+    fn open(&mut self, kind: Kind, key: Key<'_>, stamp: &Stamp<'_>) -> (usize, usize) {
+        let thread = self.memory.thread(stamp.thread());
+        if let Some(at) = self.log(thread, kind).find(key) {
+            return (thread, at);
+        }
+        let at = self.new_block(thread, kind);
+        let log = self.log(thread, kind);
+        log.open.push((key.name.into(), key.index, at));
+        (thread, at)
+    }
+
+    fn new_block(&mut self, thread: usize, kind: Kind) -> usize {
+        self.memory.block_count += 1;
+        let number = self.memory.block_count;
+        let blocks = &mut self.log(thread, kind).blocks;
+        blocks.push(Block {
+            number,
+            text: String::new(),
+            half: None,
+        });
+        blocks.len() - 1
+    }
+
+    fn append(&mut self, kind: Kind, thread: usize, at: usize, text: &str, stamp: &Stamp<'_>) {
+        if text.is_empty() {
+            return;
+        }
+        let later = self.later_chars(thread, kind, at);
+        let block = self.block(thread, kind, at);
+        block.text.push_str(text);
+        let number = block.number;
+        self.chunk(kind, number, text, later, stamp);
+        self.say_later_again(thread, kind, at, stamp);
+    }
+
+    fn replace(&mut self, kind: Kind, thread: usize, at: usize, text: &str, stamp: &Stamp<'_>) {
+        let block = self.block(thread, kind, at);
+        if block.text == text {
+            return;
+        }
+        let same = common_prefix(&block.text, text);
+        let gone = block.text[same..].chars().count();
+        block.text.truncate(same);
+        block.text.push_str(&text[same..]);
+        let number = block.number;
+        let gone = gone + self.later_chars(thread, kind, at);
+        self.chunk(kind, number, &text[same..], gone, stamp);
+        self.say_later_again(thread, kind, at, stamp);
+    }
+
+    /// Characters of the blocks after this one: what is emitted for this one must move them back.
+    fn later_chars(&mut self, thread: usize, kind: Kind, at: usize) -> usize {
+        let later = &self.log(thread, kind).blocks[at + 1..];
+        later.iter().map(|block| block.text.chars().count()).sum()
+    }
+
+    fn say_later_again(&mut self, thread: usize, kind: Kind, at: usize, stamp: &Stamp<'_>) {
+        let blocks = &self.memory.threads[thread].logs[kind as usize].blocks;
+        for block in &blocks[at + 1..] {
+            if !block.text.is_empty() {
+                let chunk = Chunk {
+                    kind,
+                    content: Content::Text(&block.text),
+                    retract: 0,
+                    block: block.number,
+                };
+                self.sink.take(&Event {
+                    update: EventUpdate::Chunk(chunk),
+                    stamp,
+                    line: self.line,
+                    offset: self.offset,
+                });
+            }
+        }
+    }
+
+    fn chunk(&mut self, kind: Kind, block: u32, text: &str, retract: usize, stamp: &Stamp<'_>) {
+        let chunk = Chunk {
+            kind,
+            content: Content::Text(text),
+            retract,
+            block,
+        };
+        self.emit(EventUpdate::Chunk(chunk), stamp);
+    }
+
+    fn flush_halves(&mut self, thread: usize) {
+        for kind in TEXT_KINDS {
+            for index in 0..self.log(thread, kind).open.len() {
+                let at = self.log(thread, kind).open[index].2;
+                if let Some((_, stamp)) = self.block(thread, kind, at).half.take() {
+                    self.lossy = true;
+                    self.append(kind, thread, at, "\u{fffd}", &stamp);
+                }
+            }
+        }
+    }
+
+    fn new_call(&mut self, id: &str, stamp: &Stamp<'_>) {
+        self.memory.call_count += 1;
+        let call = CallState {
+            number: self.memory.call_count,
+            thread: stamp.thread().map(Box::from),
+            turn: self.memory.turn,
+            announced: false,
+            closed: false,
+            status: None,
+        };
+        self.memory.calls.insert(id.to_owned(), call);
+    }
+}
+
+/// The character of two halves, or U+FFFD for one that is alone (and whether it was).
+fn join(high: Option<u16>, low: Option<u16>) -> (Option<char>, bool) {
+    match (high, low) {
+        (Some(high), Some(low)) => {
+            let code = 0x10000 + ((high as u32 & 0x3ff) << 10 | low as u32 & 0x3ff);
+            (char::from_u32(code), false)
+        }
+        (None, None) => (None, false),
+        _ => (Some(char::REPLACEMENT_CHARACTER), true),
+    }
+}
+
+/// Cuts up to `count` characters off the end; returns how many.
+pub(crate) fn cut_chars(text: &mut String, count: usize) -> usize {
+    let mut taken = 0;
+    while taken < count && text.pop().is_some() {
+        taken += 1;
+    }
+    taken
+}
+
+/// Length in bytes of the longest common beginning that ends between characters.
+fn common_prefix(one: &str, two: &str) -> usize {
+    let mut same = one
+        .bytes()
+        .zip(two.bytes())
+        .take_while(|(a, b)| a == b)
+        .count();
+    while !one.is_char_boundary(same) || !two.is_char_boundary(same) {
+        same -= 1;
+    }
+    same
+}

@@ -1,0 +1,314 @@
+//! bytes -> lines.
+//!
+//! A line ends at LF and nowhere else: U+2028, U+0085, VT, FF and a lone CR are ordinary bytes. One CR right before the
+//! LF is left out. A UTF-8 byte order mark at the start of the stream is skipped; a UTF-16 one is refused.
+
+use memchr::{memchr, memchr_iter};
+
+use crate::source::SourceError;
+
+/// Longer lines are dropped unless the caller says otherwise.
+pub const DEFAULT_MAX_LINE_BYTES: u64 = 256 << 20;
+
+/// How much of a line that is too long, or malformed, is kept to show.
+pub const KEPT_BYTES: usize = 200;
+
+const BOM: &[u8] = b"\xef\xbb\xbf";
+/// A carry buffer that has grown beyond this is given back after its line.
+const CARRY_BYTES: usize = 1 << 20;
+
+/// One line of the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// 1-based.
+    pub number: u64,
+    /// Of its first byte in the stream. A byte order mark before it is not part of it.
+    pub offset: u64,
+    /// In bytes, its LF and CR included: the sizes of all lines and the byte order mark add up to the stream.
+    pub size: u64,
+    /// Without the LF and one CR before it; of a line that is too long, the first [`KEPT_BYTES`].
+    pub body: &'a [u8],
+    /// False for a last line without LF.
+    pub ended: bool,
+    /// Longer than the limit: dropped.
+    pub too_long: bool,
+}
+
+/// A push state machine: chunks in, lines out. A line that lies whole in a chunk is borrowed from it; only a line that
+/// is split over chunks is copied. The cost is linear in bytes whatever the chunk sizes.
+#[derive(Debug)]
+pub struct Framer {
+    max_line_bytes: u64,
+    bom_bytes: u64,
+    number: u64,
+    /// Of the line being collected.
+    offset: u64,
+    /// Its bytes so far; no more than `KEPT_BYTES` once it is too long.
+    carry: Vec<u8>,
+    /// Its size so far.
+    size: u64,
+    /// The first bytes may still turn out to be a byte order mark.
+    at_start: bool,
+}
+
+impl Default for Framer {
+    fn default() -> Self {
+        Framer::new(DEFAULT_MAX_LINE_BYTES)
+    }
+}
+
+impl Framer {
+    /// A framer that drops lines of more than `max_line_bytes`, LF not counted. More than 4 GiB can't be asked for:
+    /// the decoder's offsets have 32 bits.
+    pub fn new(max_line_bytes: u64) -> Self {
+        Framer {
+            max_line_bytes: max_line_bytes.min(u64::from(u32::MAX) - 1),
+            bom_bytes: 0,
+            number: 0,
+            offset: 0,
+            carry: Vec::new(),
+            size: 0,
+            at_start: true,
+        }
+    }
+
+    /// 3 when the stream began with a byte order mark; 0 when asked again.
+    pub fn take_bom(&mut self) -> u64 {
+        std::mem::take(&mut self.bom_bytes)
+    }
+
+    /// Gives `sink` the lines that end in this chunk. After an error of the sink the rest of the chunk is lost.
+    pub fn feed<E: From<SourceError>>(
+        &mut self,
+        mut chunk: &[u8],
+        sink: &mut impl FnMut(Line<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.at_start {
+            chunk = match self.start(chunk)? {
+                Some(rest) => rest,
+                None => return Ok(()),
+            };
+        }
+        if self.size > 0 {
+            let Some(end) = memchr(b'\n', chunk) else {
+                self.collect(chunk);
+                return Ok(());
+            };
+            self.collect(&chunk[..end]);
+            chunk = &chunk[end + 1..];
+            self.give_carry(true, sink)?;
+        }
+        let mut start = 0;
+        for end in memchr_iter(b'\n', chunk) {
+            let body = &chunk[start..end];
+            start = end + 1;
+            let line = self.line(body, body.len() as u64, true);
+            sink(line)?;
+        }
+        if start < chunk.len() {
+            self.collect(&chunk[start..]);
+        }
+        Ok(())
+    }
+
+    /// Gives `sink` the last line, when the stream does not end with LF.
+    pub fn close<E: From<SourceError>>(
+        &mut self,
+        sink: &mut impl FnMut(Line<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.at_start {
+            // What was held back is no byte order mark.
+            self.at_start = false;
+            self.size = self.carry.len() as u64;
+        }
+        if self.size > 0 {
+            self.give_carry(false, sink)?;
+        }
+        Ok(())
+    }
+
+    /// What follows the byte order mark, if there is one; None while that is open.
+    fn start<'a>(&mut self, chunk: &'a [u8]) -> Result<Option<&'a [u8]>, SourceError> {
+        let held = self.carry.len();
+        self.carry
+            .extend_from_slice(&chunk[..chunk.len().min(BOM.len() - held)]);
+        let head = &self.carry[..];
+        if (head.len() < BOM.len() && BOM.starts_with(head)) || head == b"\xff" || head == b"\xfe" {
+            return Ok(None);
+        }
+        self.at_start = false;
+        if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
+            return Err(SourceError::Utf16);
+        }
+        if head == BOM {
+            self.carry.clear();
+            self.bom_bytes = BOM.len() as u64;
+            self.offset = self.bom_bytes;
+            return Ok(Some(&chunk[BOM.len() - held..]));
+        }
+        // What was held back begins the first line.
+        self.carry.truncate(held);
+        self.size = held as u64;
+        Ok(Some(chunk))
+    }
+
+    /// Adds to the line that is split over chunks, in bounded memory.
+    fn collect(&mut self, bytes: &[u8]) {
+        self.size += bytes.len() as u64;
+        if self.size <= self.max_line_bytes {
+            self.carry.extend_from_slice(bytes);
+            return;
+        }
+        self.carry.truncate(KEPT_BYTES);
+        let room = KEPT_BYTES - self.carry.len();
+        self.carry
+            .extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn give_carry<E>(
+        &mut self,
+        ended: bool,
+        sink: &mut impl FnMut(Line<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut carry = std::mem::take(&mut self.carry);
+        let size = std::mem::take(&mut self.size);
+        let line = self.line(&carry, size, ended);
+        let result = sink(line);
+        if carry.capacity() <= CARRY_BYTES {
+            carry.clear();
+            self.carry = carry;
+        }
+        result
+    }
+
+    #[inline]
+    fn line<'a>(&mut self, mut body: &'a [u8], mut size: u64, ended: bool) -> Line<'a> {
+        let too_long = size > self.max_line_bytes;
+        if too_long {
+            body = &body[..body.len().min(KEPT_BYTES)];
+        }
+        if ended {
+            size += 1;
+            if !too_long && let Some(rest) = body.strip_suffix(b"\r") {
+                body = rest;
+            }
+        }
+        self.number += 1;
+        let offset = self.offset;
+        self.offset += size;
+        Line {
+            number: self.number,
+            offset,
+            size,
+            body,
+            ended,
+            too_long,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Owned = (u64, u64, u64, Vec<u8>, bool, bool);
+
+    fn frame(chunks: &[&[u8]], max_line_bytes: u64) -> Result<Vec<Owned>, SourceError> {
+        let mut framer = Framer::new(max_line_bytes);
+        let mut lines = Vec::new();
+        let mut take = |line: Line<'_>| {
+            let Line {
+                number,
+                offset,
+                size,
+                body,
+                ended,
+                too_long,
+            } = line;
+            lines.push((number, offset, size, body.to_vec(), ended, too_long));
+            Ok::<_, SourceError>(())
+        };
+        for chunk in chunks {
+            framer.feed(chunk, &mut take)?;
+        }
+        framer.close(&mut take)?;
+        Ok(lines)
+    }
+
+    fn bodies(chunks: &[&[u8]]) -> Vec<Vec<u8>> {
+        let lines = frame(chunks, DEFAULT_MAX_LINE_BYTES).unwrap();
+        lines.into_iter().map(|line| line.3).collect()
+    }
+
+    #[test]
+    fn only_lf_ends_a_line() {
+        let text = "a\u{2028}b\u{2029}c\u{85}d\x0be\x0cf\x1cg\rh";
+        assert_eq!(
+            bodies(&[text.as_bytes(), b"\n", b"x\r\r\n\r"]),
+            [text.as_bytes(), b"x\r", b"\r"]
+        );
+    }
+
+    #[test]
+    fn lines_know_where_they_are() {
+        let expected = vec![
+            (1, 3, 4, b"ab".to_vec(), true, false),
+            (2, 7, 1, b"".to_vec(), true, false),
+            (3, 8, 1, b"c".to_vec(), false, false),
+        ];
+        assert_eq!(
+            frame(&[b"\xef\xbb\xbfab\r\n\n", b"c"], 100).unwrap(),
+            expected
+        );
+    }
+
+    #[test]
+    fn chunks_make_no_difference() {
+        let long = [b"x".repeat(300), b"\r\ny\n".to_vec()].concat();
+        let streams: [&[u8]; 8] = [
+            b"\xef\xbb\xbfa\r\n\r\n\nb\rc\r\n\xef\xbb\xbf\nd",
+            b"\xef\xbbx\n",
+            b"\xef",
+            b"\xff\n",
+            b"\xff",
+            b"\n\n",
+            b"",
+            &long,
+        ];
+        for stream in streams {
+            for most in [1, 5, 250, DEFAULT_MAX_LINE_BYTES] {
+                let whole = frame(&[stream], most).unwrap();
+                for size in 1..8 {
+                    let chunks: Vec<_> = stream.chunks(size).collect();
+                    assert_eq!(frame(&chunks, most).unwrap(), whole, "{stream:?} by {size}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn utf16_is_refused() {
+        for stream in [b"\xff\xfe{\0", b"\xfe\xff\0{"] {
+            for size in [1, 4] {
+                let chunks: Vec<_> = stream.chunks(size).collect();
+                assert!(matches!(frame(&chunks, 100), Err(SourceError::Utf16)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_dropped_in_bounded_memory() {
+        let mut framer = Framer::new(1000);
+        let mut seen = Vec::new();
+        let mut take = |line: Line<'_>| {
+            seen.push((line.size, line.body.len(), line.too_long));
+            Ok::<_, SourceError>(())
+        };
+        for _ in 0..10_000 {
+            framer.feed(&[b'x'; 1000], &mut take).unwrap();
+        }
+        assert!(framer.carry.capacity() <= 2000);
+        framer.feed(b"\nshort\n", &mut take).unwrap();
+        assert_eq!(seen, [(10_000_001, 200, true), (6, 5, false)]);
+    }
+}

@@ -1,0 +1,301 @@
+//! Strings: decoding on demand, and what to do with unpaired halves of surrogate pairs.
+
+use std::borrow::Cow;
+use std::ops::Deref;
+
+use super::tape::{ESCAPES, LONE};
+
+/// A string of a parsed text, not yet decoded.
+#[derive(Clone, Copy, Debug)]
+pub struct Str<'a> {
+    raw: &'a str,
+    flags: u8,
+}
+
+/// A string whose text may go on in another record: what [`Str::halves`] returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Halves<'a> {
+    /// The decoded text between the two halves.
+    pub text: Cow<'a, str>,
+    /// The string starts with this unpaired low half.
+    pub lead: Option<u16>,
+    /// The string ends with this unpaired high half.
+    pub trail: Option<u16>,
+    /// Some other half stood alone; `text` has U+FFFD for it.
+    pub lossy: bool,
+}
+
+/// Text that can be shown: U+FFFD stands for each half of a surrogate pair that had no other half, and it is known
+/// whether that was so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Text<'a> {
+    text: Cow<'a, str>,
+    lossy: bool,
+}
+
+impl<'a> Text<'a> {
+    /// Whether the wire said something that no UTF-8 can say.
+    pub fn is_lossy(&self) -> bool {
+        self.lossy
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub fn into_cow(self) -> Cow<'a, str> {
+        self.text
+    }
+
+    pub fn into_string(self) -> String {
+        self.text.into_owned()
+    }
+
+    /// A text made of this one: as lossy as this.
+    pub fn rewrite(&self, make: impl FnOnce(&str) -> String) -> Text<'static> {
+        Text {
+            text: Cow::Owned(make(&self.text)),
+            lossy: self.lossy,
+        }
+    }
+
+    /// The same text, borrowed.
+    pub fn borrow(&self) -> Text<'_> {
+        Text {
+            text: Cow::Borrowed(&self.text),
+            lossy: self.lossy,
+        }
+    }
+}
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    #[inline]
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl<'a> From<Cow<'a, str>> for Text<'a> {
+    fn from(text: Cow<'a, str>) -> Self {
+        Text { text, lossy: false }
+    }
+}
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Cow::Borrowed(text).into()
+    }
+}
+
+impl From<String> for Text<'_> {
+    fn from(text: String) -> Self {
+        Cow::<str>::Owned(text).into()
+    }
+}
+
+impl<'a> From<Str<'a>> for Text<'a> {
+    fn from(string: Str<'a>) -> Self {
+        Text {
+            text: string.lossy(),
+            lossy: string.is_lossy(),
+        }
+    }
+}
+
+impl<'a> Str<'a> {
+    #[inline(always)]
+    pub(super) fn new(raw: &'a str, flags: u32) -> Self {
+        Str {
+            raw,
+            flags: flags as u8,
+        }
+    }
+
+    /// What stands between the quotes.
+    #[inline]
+    pub fn raw(&self) -> &'a str {
+        self.raw
+    }
+
+    /// Whether the raw text differs from the decoded one.
+    #[inline]
+    pub fn has_escapes(&self) -> bool {
+        self.flags & ESCAPES as u8 != 0
+    }
+
+    /// Whether some unpaired half of a surrogate pair has no place in UTF-8.
+    #[inline]
+    pub fn is_lossy(&self) -> bool {
+        self.flags & LONE as u8 != 0
+    }
+
+    /// Whether the decoded string is `other`. A string with an unpaired half equals no `str`.
+    #[allow(clippy::should_implement_trait)] // not an equivalence between strings of texts
+    #[inline]
+    pub fn eq(&self, other: &str) -> bool {
+        if !self.has_escapes() {
+            return self.raw == other;
+        }
+        let mut rest = other;
+        for piece in Pieces::new(self.raw) {
+            let left = match piece {
+                Piece::Plain(plain) => rest.strip_prefix(plain),
+                Piece::Char(character) => rest.strip_prefix(character),
+                Piece::Half(_) => None,
+            };
+            match left {
+                Some(left) => rest = left,
+                None => return false,
+            }
+        }
+        rest.is_empty()
+    }
+
+    /// The decoded text, with U+FFFD for each unpaired half.
+    #[inline]
+    pub fn lossy(&self) -> Cow<'a, str> {
+        if !self.has_escapes() {
+            return Cow::Borrowed(self.raw);
+        }
+        let mut text = String::with_capacity(self.raw.len());
+        for piece in Pieces::new(self.raw) {
+            piece.push_lossy(&mut text);
+        }
+        Cow::Owned(text)
+    }
+
+    /// The decoded text, with the halves at its two ends kept apart: they may have their other half in another record.
+    pub fn halves(&self) -> Halves<'a> {
+        if !self.is_lossy() {
+            return Halves {
+                text: self.lossy(),
+                lead: None,
+                trail: None,
+                lossy: false,
+            };
+        }
+        let mut halves = Halves {
+            text: Cow::Borrowed(""),
+            lead: None,
+            trail: None,
+            lossy: false,
+        };
+        let mut text = String::with_capacity(self.raw.len());
+        let mut first = true;
+        let mut pieces = Pieces::new(self.raw);
+        while let Some(piece) = pieces.next() {
+            match piece {
+                Piece::Half(low @ 0xdc00..) if first => halves.lead = Some(low),
+                Piece::Half(high @ ..0xdc00) if pieces.rest.is_empty() => halves.trail = Some(high),
+                piece => {
+                    halves.lossy |= matches!(piece, Piece::Half(_));
+                    piece.push_lossy(&mut text);
+                }
+            }
+            first = false;
+        }
+        halves.text = Cow::Owned(text);
+        halves
+    }
+
+    /// The decoded text with unpaired halves kept, as WTF-8: what Python's `surrogatepass` reads.
+    pub fn wtf8(&self) -> Cow<'a, [u8]> {
+        if !self.has_escapes() {
+            return Cow::Borrowed(self.raw.as_bytes());
+        }
+        let mut bytes = Vec::with_capacity(self.raw.len());
+        for piece in Pieces::new(self.raw) {
+            match piece {
+                Piece::Plain(plain) => bytes.extend_from_slice(plain.as_bytes()),
+                Piece::Char(character) => {
+                    bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                }
+                Piece::Half(half) => {
+                    let low_six = |bits: u16| 0x80 | (bits & 0x3f) as u8;
+                    bytes.extend_from_slice(&[
+                        0xe0 | (half >> 12) as u8,
+                        low_six(half >> 6),
+                        low_six(half),
+                    ]);
+                }
+            }
+        }
+        Cow::Owned(bytes)
+    }
+}
+
+/// Part of a decoded string.
+enum Piece<'a> {
+    Plain(&'a str),
+    Char(char),
+    /// An unpaired half of a surrogate pair.
+    Half(u16),
+}
+
+impl Piece<'_> {
+    #[inline(always)]
+    fn push_lossy(&self, text: &mut String) {
+        match *self {
+            Piece::Plain(plain) => text.push_str(plain),
+            Piece::Char(character) => text.push(character),
+            Piece::Half(_) => text.push(char::REPLACEMENT_CHARACTER),
+        }
+    }
+}
+
+/// The pieces of a raw string that the parser has accepted.
+struct Pieces<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Pieces<'a> {
+    fn new(raw: &'a str) -> Self {
+        Pieces { rest: raw }
+    }
+
+    /// The UTF-16 unit of the `\u` escape at the start of `text`, if there is one.
+    fn unit(text: &str) -> Option<u16> {
+        let digits = text.strip_prefix("\\u")?.get(..4)?;
+        u16::from_str_radix(digits, 16).ok()
+    }
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Piece<'a>> {
+        let bytes = self.rest.as_bytes();
+        if bytes.first()? != &b'\\' {
+            let end = memchr::memchr(b'\\', bytes).unwrap_or(bytes.len());
+            let (plain, rest) = self.rest.split_at(end);
+            self.rest = rest;
+            return Some(Piece::Plain(plain));
+        }
+        let character = match bytes.get(1)? {
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => {
+                let unit = Self::unit(self.rest)?;
+                self.rest = &self.rest[6..];
+                if let 0xd800..=0xdbff = unit
+                    && let Some(low @ 0xdc00..=0xdfff) = Self::unit(self.rest)
+                {
+                    self.rest = &self.rest[6..];
+                    let code = 0x10000 + ((unit as u32 & 0x3ff) << 10 | low as u32 & 0x3ff);
+                    return char::from_u32(code).map(Piece::Char);
+                }
+                // Only the halves of surrogate pairs are no characters.
+                return Some(char::from_u32(unit as u32).map_or(Piece::Half(unit), Piece::Char));
+            }
+            &other => other as char,
+        };
+        self.rest = &self.rest[2..];
+        Some(Piece::Char(character))
+    }
+}

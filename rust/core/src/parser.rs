@@ -1,0 +1,276 @@
+//! The push parser: bytes in, events out, with the run and the report at any moment.
+
+use crate::data::Data;
+use crate::detect::{Detection, Detector};
+use crate::dialect::{self, Dialect, Mapper, Outcome};
+use crate::emit::{Emitter, Memory};
+use crate::event::{Event, Kinds, Sink};
+use crate::json::{Tape, Value};
+use crate::record::{Consumer, Error, Intake, Options, Record};
+use crate::report::{Malformed, Report};
+use crate::run::{Exit, Reducer};
+
+/// Takes what comes out of a stream besides the run.
+pub trait Output: Sink {
+    /// A malformed line, before what is salvaged from it.
+    fn malformed(&mut self, _line: &Malformed) {}
+}
+
+/// Nothing but the run and the report is wanted.
+pub struct NoOutput;
+
+impl Sink for NoOutput {
+    fn take(&mut self, _event: &Event<'_>) {}
+}
+
+impl Output for NoOutput {}
+
+/// One stream from bytes to events and run.
+pub struct Parser {
+    intake: Intake,
+    stream: Stream,
+}
+
+/// What is known of the stream behind the intake.
+struct Stream {
+    kinds: Kinds,
+    detector: Detector,
+    detection: Option<Detection>,
+    /// Records that wait until the dialect is known.
+    waiting: Vec<Waiting>,
+    mapping: Option<Mapping>,
+    reducer: Reducer,
+    closed: bool,
+}
+
+struct Mapping {
+    mapper: Box<dyn Mapper + Send + Sync>,
+    memory: Memory,
+}
+
+/// A record kept for later.
+struct Waiting {
+    text: Vec<u8>,
+    line: u64,
+    offset: u64,
+    share: u64,
+    lossy: bool,
+    salvaged: bool,
+}
+
+impl Parser {
+    /// `dialect`: None to find it. `kinds`: the events that the output gets.
+    pub fn new(dialect: Option<&'static Dialect>, kinds: Kinds, options: Options) -> Self {
+        let mut stream = Stream {
+            kinds,
+            detector: Detector::default(),
+            detection: None,
+            waiting: Vec::new(),
+            mapping: None,
+            reducer: Reducer::default(),
+            closed: false,
+        };
+        if let Some(dialect) = dialect {
+            stream.decide(Detection::given(dialect));
+        }
+        Parser {
+            intake: Intake::new(options),
+            stream,
+        }
+    }
+
+    pub fn report(&self) -> &Report {
+        self.intake.report()
+    }
+
+    pub fn detection(&self) -> Option<&Detection> {
+        self.stream.detection.as_ref()
+    }
+
+    /// Takes the next bytes; the output gets the events of the lines that they complete.
+    pub fn feed(&mut self, chunk: &[u8], output: &mut dyn Output) -> Result<(), Error> {
+        let mut line = Line {
+            stream: &mut self.stream,
+            output,
+        };
+        self.intake.feed(chunk, &mut line)
+    }
+
+    /// The stream is over: an unfinished last line counts now.
+    pub fn close(&mut self, output: &mut dyn Output) -> Result<(), Error> {
+        if std::mem::replace(&mut self.stream.closed, true) {
+            return Ok(());
+        }
+        let mut line = Line {
+            stream: &mut self.stream,
+            output,
+        };
+        self.intake.close::<Error>(&mut line)?;
+        let report = self.intake.report_mut();
+        if self.stream.mapping.is_none() {
+            let best = self.stream.detector.best();
+            self.stream.settle(best, report, output);
+        }
+        let Stream {
+            mapping,
+            reducer,
+            kinds,
+            ..
+        } = &mut self.stream;
+        if let Some(Mapping { mapper, memory }) = mapping {
+            let (line, offset) = memory.place();
+            let mut tee = Tee {
+                reducer,
+                kinds: *kinds,
+                output,
+            };
+            let mut emitter = Emitter::new(memory, &mut tee, line, offset);
+            mapper.close(&mut emitter);
+            emitter.finish();
+            if emitter.is_lossy() {
+                report.lossy_record();
+            }
+        }
+        Ok(())
+    }
+
+    /// The run so far, as `Run.to_dict()` has it.
+    pub fn run(&self, exit: &Exit) -> Data<'_> {
+        let mapper = self.stream.mapping.as_ref().map(|mapping| &mapping.mapper);
+        let ask = |run: &Reducer, exit: &Exit| mapper.and_then(|mapper| mapper.judge(run, exit));
+        let report = self.report();
+        self.stream.reducer.to_data(
+            self.detection().map(|found| found.dialect.name),
+            report.to_data(),
+            report.records + report.salvaged,
+            Some(&ask),
+            exit,
+        )
+    }
+}
+
+/// The consumer of the intake.
+struct Line<'p> {
+    stream: &'p mut Stream,
+    output: &'p mut dyn Output,
+}
+
+impl Consumer<Error> for Line<'_> {
+    #[inline]
+    fn record(&mut self, record: Record<'_>, report: &mut Report) -> Result<(), Error> {
+        self.stream.take(&record, report, self.output);
+        Ok(())
+    }
+
+    fn malformed(&mut self, line: &Malformed) -> Result<(), Error> {
+        self.output.malformed(line);
+        Ok(())
+    }
+
+    fn is_record(&self, value: Value<'_>) -> bool {
+        dialect::is_record(value, self.stream.dialect())
+    }
+}
+
+/// Events go to the reducer first, then, if they are wanted, to the output.
+struct Tee<'p> {
+    reducer: &'p mut Reducer,
+    kinds: Kinds,
+    output: &'p mut dyn Output,
+}
+
+impl Sink for Tee<'_> {
+    fn take(&mut self, event: &Event<'_>) {
+        self.reducer.take(event);
+        if self.kinds.has(event.kind()) {
+            self.output.take(event);
+        }
+    }
+}
+
+impl Stream {
+    fn dialect(&self) -> Option<&'static Dialect> {
+        self.detection.as_ref().map(|found| found.dialect)
+    }
+
+    fn take(&mut self, record: &Record<'_>, report: &mut Report, output: &mut dyn Output) {
+        if self.mapping.is_some() {
+            self.map(record, report, output);
+            return;
+        }
+        self.waiting.push(Waiting {
+            text: record.value.raw().to_vec(),
+            line: record.line,
+            offset: record.offset,
+            share: record.share,
+            lossy: record.lossy,
+            salvaged: record.salvaged,
+        });
+        let size = record.raw.len() as u64;
+        let found = self.detector.look(record.value, record.line, size);
+        if found.is_some() || self.detector.is_full() {
+            self.settle(found, report, output);
+        }
+    }
+
+    /// Decides on a dialect, or that the records that wait are of none.
+    fn settle(&mut self, found: Option<Detection>, report: &mut Report, output: &mut dyn Output) {
+        if let Some(found) = found {
+            self.decide(found);
+        }
+        let mut tape = Tape::new();
+        for kept in std::mem::take(&mut self.waiting) {
+            let doc = match kept.salvaged {
+                true => tape.parse_lax(&kept.text),
+                false => tape.parse(&kept.text),
+            };
+            let Ok(doc) = doc else {
+                continue; // can't be: it was parsed when it came
+            };
+            let record = Record {
+                value: doc.root(),
+                raw: &kept.text,
+                line: kept.line,
+                offset: kept.offset,
+                share: kept.share,
+                lossy: kept.lossy,
+                salvaged: kept.salvaged,
+                has_lone_surrogate: doc.has_lone_surrogate(),
+            };
+            self.map(&record, report, output);
+        }
+    }
+
+    fn decide(&mut self, found: Detection) {
+        self.mapping = Some(Mapping {
+            mapper: (found.dialect.mapper)(),
+            memory: Memory::new(found.dialect.name),
+        });
+        self.detection = Some(found);
+    }
+
+    fn map(&mut self, record: &Record<'_>, report: &mut Report, output: &mut dyn Output) {
+        let Some(Mapping { mapper, memory }) = &mut self.mapping else {
+            let kind = record.native_type();
+            report.unknown_type(record, kind.map(|kind| kind.lossy()).as_deref());
+            return;
+        };
+        let mut tee = Tee {
+            reducer: &mut self.reducer,
+            kinds: self.kinds,
+            output,
+        };
+        let mut emitter = Emitter::new(memory, &mut tee, record.line, record.offset);
+        match mapper.map(record, &mut emitter) {
+            Outcome::Mapped => report.event(record),
+            Outcome::Ignored(rule) => report.ignore(record, rule),
+            Outcome::Unknown => {
+                let kind = record.native_type();
+                report.unknown_type(record, kind.map(|kind| kind.lossy()).as_deref());
+            }
+        }
+        if emitter.is_lossy() && !record.lossy {
+            report.lossy_record(); // the intake has counted the others
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! lines -> records: decodes each line, keeps the account, and gets back what a damaged line still holds.
+
+mod salvage;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line};
+use crate::json::{JsonError, Reason, Str, Tape, Value};
+use crate::report::{Malformed, Report};
+use crate::source::SourceError;
+
+pub use salvage::looks_like_record;
+
+/// The rule by which valid JSON that is no record is ignored.
+pub const NOT_AN_OBJECT: &str = "not an object";
+
+/// One JSON object of the stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    pub value: Value<'a>,
+    /// The bytes of its JSON text as they came.
+    pub raw: &'a [u8],
+    /// Number of its line, 1-based.
+    pub line: u64,
+    /// Byte offset of `raw` in the stream.
+    pub offset: u64,
+    /// The bytes of the input that it stands for: its line with LF, its part of an array's line, 0 if salvaged.
+    pub share: u64,
+    /// Something in its text became U+FFFD.
+    pub lossy: bool,
+    /// It comes from a malformed line.
+    pub salvaged: bool,
+    /// Some string of it (or of a neighbour, in an array's line) has an unpaired half of a surrogate pair.
+    pub has_lone_surrogate: bool,
+}
+
+impl<'a> Record<'a> {
+    /// What a harness calls this kind of record: `type`, else `method`, else `msg.type`, else `role`.
+    pub fn native_type(&self) -> Option<Str<'a>> {
+        native_type(self.value)
+    }
+}
+
+/// See [`Record::native_type`].
+pub fn native_type(value: Value<'_>) -> Option<Str<'_>> {
+    string_at(value, "type")
+        .or_else(|| string_at(value, "method"))
+        .or_else(|| value.get("msg").and_then(|msg| string_at(msg, "type")))
+        .or_else(|| string_at(value, "role"))
+}
+
+fn string_at<'a>(value: Value<'a>, key: &str) -> Option<Str<'a>> {
+    value.get(key)?.as_str()
+}
+
+/// What ends the reading of a stream.
+#[derive(Debug)]
+pub enum Error {
+    /// Met in strict mode.
+    Malformed(Malformed),
+    Source(SourceError),
+}
+
+impl From<SourceError> for Error {
+    fn from(error: SourceError) -> Self {
+        Error::Source(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Malformed(Malformed {
+                line,
+                offset,
+                reason,
+                ..
+            }) => {
+                write!(
+                    f,
+                    "line {line} (byte offset {offset}) is not valid JSON: {reason}"
+                )
+            }
+            Error::Source(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Takes what an [`Intake`] finds, in the order of the stream. Any `FnMut(Record, &mut Report)` is one.
+pub trait Consumer<E> {
+    /// Calls one of the three methods of the report for each record.
+    fn record(&mut self, record: Record<'_>, report: &mut Report) -> Result<(), E>;
+
+    /// Called for each malformed line, before what is salvaged from it.
+    fn malformed(&mut self, _line: &Malformed) -> Result<(), E> {
+        Ok(())
+    }
+
+    /// Whether an object found on a damaged line has the shape of a top-level record. A consumer that knows the dialect
+    /// knows better.
+    fn is_record(&self, value: Value<'_>) -> bool {
+        looks_like_record(value)
+    }
+}
+
+impl<F, E> Consumer<E> for F
+where
+    F: FnMut(Record<'_>, &mut Report) -> Result<(), E>,
+{
+    #[inline]
+    fn record(&mut self, record: Record<'_>, report: &mut Report) -> Result<(), E> {
+        self(record, report)
+    }
+}
+
+/// How an [`Intake`] reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Salvage nothing, and stop at the first malformed line.
+    pub strict: bool,
+    pub max_line_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            strict: false,
+            max_line_bytes: DEFAULT_MAX_LINE_BYTES,
+        }
+    }
+}
+
+/// Bytes in, records out, with the account. A good line costs no allocation.
+#[derive(Debug)]
+pub struct Intake {
+    framer: Framer,
+    reader: Reader,
+    failed: Option<Malformed>,
+}
+
+#[derive(Debug)]
+struct Reader {
+    tape: Tape,
+    report: Report,
+    options: Options,
+}
+
+impl Default for Intake {
+    fn default() -> Self {
+        Intake::new(Options::default())
+    }
+}
+
+impl Intake {
+    pub fn new(options: Options) -> Self {
+        Intake {
+            framer: Framer::new(options.max_line_bytes),
+            reader: Reader {
+                tape: Tape::new(),
+                report: Report::default(),
+                options,
+            },
+            failed: None,
+        }
+    }
+
+    pub fn report(&self) -> &Report {
+        &self.reader.report
+    }
+
+    pub fn report_mut(&mut self) -> &mut Report {
+        &mut self.reader.report
+    }
+
+    /// Gives the consumer the records of the lines that end in this chunk.
+    pub fn feed<E: From<Error> + From<SourceError>>(
+        &mut self,
+        chunk: &[u8],
+        consumer: &mut impl Consumer<E>,
+    ) -> Result<(), E> {
+        self.go_on()?;
+        let Intake {
+            framer,
+            reader,
+            failed,
+        } = self;
+        let result = framer.feed(chunk, &mut |line| reader.line(&line, failed, consumer));
+        self.reader.report.blank_bytes += self.framer.take_bom();
+        result
+    }
+
+    /// Gives the consumer the records of a last line without LF.
+    pub fn close<E: From<Error> + From<SourceError>>(
+        &mut self,
+        consumer: &mut impl Consumer<E>,
+    ) -> Result<(), E> {
+        self.go_on()?;
+        let Intake {
+            framer,
+            reader,
+            failed,
+        } = self;
+        framer.close(&mut |line| reader.line(&line, failed, consumer))
+    }
+
+    fn go_on(&self) -> Result<(), Error> {
+        match &self.failed {
+            Some(line) => Err(Error::Malformed(line.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Reader {
+    #[inline]
+    fn line<E: From<Error>>(
+        &mut self,
+        line: &Line<'_>,
+        failed: &mut Option<Malformed>,
+        consumer: &mut impl Consumer<E>,
+    ) -> Result<(), E> {
+        let Reader { tape, report, .. } = self;
+        report.lines += 1;
+        if line.too_long {
+            return self.malformed(line, "line too long", failed, consumer);
+        }
+        let doc = match tape.parse(line.body) {
+            Ok(doc) => doc,
+            Err(error) => return self.not_json(line, error, failed, consumer),
+        };
+        report.records += 1;
+        let value = doc.root();
+        if value.is_object() {
+            let record = Record {
+                value,
+                raw: line.body,
+                line: line.number,
+                offset: line.offset,
+                share: line.size,
+                lossy: false,
+                salvaged: false,
+                has_lone_surrogate: doc.has_lone_surrogate(),
+            };
+            return consumer.record(record, report);
+        }
+        if value.is_empty() {
+            report.ignore_bytes(line.size, NOT_AN_OBJECT);
+            return Ok(());
+        }
+        // An array of records stands for its elements; they share out the bytes of the line among them.
+        let mut taken = 0;
+        let mut items = value.items().peekable();
+        while let Some(value) = items.next() {
+            let raw = value.raw();
+            let start = raw.as_ptr() as u64 - line.body.as_ptr() as u64;
+            let upto = match items.peek() {
+                Some(_) => start + raw.len() as u64,
+                None => line.size,
+            };
+            let share = upto - std::mem::replace(&mut taken, upto);
+            if !value.is_object() {
+                report.ignore_bytes(share, NOT_AN_OBJECT);
+                continue;
+            }
+            let record = Record {
+                value,
+                raw,
+                line: line.number,
+                offset: line.offset + start,
+                share,
+                lossy: false,
+                salvaged: false,
+                has_lone_surrogate: doc.has_lone_surrogate(),
+            };
+            consumer.record(record, report)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn not_json<E: From<Error>>(
+        &mut self,
+        line: &Line<'_>,
+        error: JsonError,
+        failed: &mut Option<Malformed>,
+        consumer: &mut impl Consumer<E>,
+    ) -> Result<(), E> {
+        if line.body.iter().all(|byte| b" \t\r".contains(byte)) {
+            self.report.blank += 1;
+            self.report.blank_bytes += line.size;
+            return Ok(());
+        }
+        let reason = reason(&mut self.tape, line.body, error);
+        self.malformed(line, reason, failed, consumer)?;
+        let found = salvage::find(&mut self.tape, line.body, &|value| {
+            consumer.is_record(value)
+        });
+        for (start, end) in found {
+            let raw = &line.body[start..end];
+            let text = String::from_utf8_lossy(raw);
+            let lossy = matches!(text, Cow::Owned(_));
+            let Ok(doc) = self.tape.parse_lax(text.as_bytes()) else {
+                continue; // can't be: this is what `find` has parsed
+            };
+            self.report.salvaged += 1;
+            self.report.lossy += u64::from(lossy);
+            let record = Record {
+                value: doc.root(),
+                raw,
+                line: line.number,
+                offset: line.offset + start as u64,
+                share: 0,
+                lossy,
+                salvaged: true,
+                has_lone_surrogate: doc.has_lone_surrogate(),
+            };
+            consumer.record(record, &mut self.report)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn malformed<E: From<Error>>(
+        &mut self,
+        line: &Line<'_>,
+        reason: &'static str,
+        failed: &mut Option<Malformed>,
+        consumer: &mut impl Consumer<E>,
+    ) -> Result<(), E> {
+        self.report.truncated |= !line.ended;
+        let malformed = self.report.malformed_line(line, reason);
+        consumer.malformed(&malformed)?;
+        if self.options.strict {
+            *failed = Some(malformed.clone());
+            return Err(Error::Malformed(malformed).into());
+        }
+        Ok(())
+    }
+}
+
+/// Why a text is not JSON, in the few words of the report. When several fit, the first is given; all but the first tell
+/// the first fault met when reading from the left:
+///
+/// - `"invalid UTF-8"`: the text is not UTF-8. A multi-byte character that the end of the text cuts is not this fault
+///   when the text before it is cut off anyway.
+/// - `"too deep"`: a bracket opens the 1,025th level.
+/// - `"cut off"`: the text ends before its value does, or is empty.
+/// - `"not JSON"`: anything else.
+///
+/// (`"line too long"`, the fifth, is about lines and found before any decoding.)
+pub fn reason(tape: &mut Tape, text: &[u8], error: JsonError) -> &'static str {
+    match error.reason {
+        Reason::InvalidUtf8 => {
+            let cut = match std::str::from_utf8(text) {
+                Err(error) if error.error_len().is_none() => &text[..error.valid_up_to()],
+                _ => return "invalid UTF-8",
+            };
+            match tape.parse(cut) {
+                Err(error) if error.reason == Reason::UnexpectedEnd => "cut off",
+                _ => "invalid UTF-8",
+            }
+        }
+        Reason::TooDeep => "too deep",
+        Reason::UnexpectedEnd => "cut off",
+        _ => "not JSON",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! The account: what became of every byte of the input.
+
+use std::collections::BTreeMap;
+
+use crate::data::{Data, map};
+use crate::frame::KEPT_BYTES;
+use crate::record::Record;
+
+/// Of how many malformed lines line number, offset, reason and text are kept.
+pub const MAX_MALFORMED_KEPT: usize = 1000;
+/// How many different types (or rules) are counted one by one; the rest counts under "(other)".
+pub const MAX_NAMES: usize = 1000;
+/// Characters of a type that are kept.
+const MAX_NAME: usize = 100;
+
+/// A line that is not one JSON text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// 1-based.
+    pub line: u64,
+    /// Byte offset of its first byte in the stream.
+    pub offset: u64,
+    /// One of the five phrases of [`record::reason`](crate::record::reason).
+    pub reason: &'static str,
+    /// Its first bytes.
+    pub text: String,
+}
+
+impl Malformed {
+    pub fn to_data(&self) -> Data<'_> {
+        map([
+            ("line", (self.line as i64).into()),
+            ("offset", (self.offset as i64).into()),
+            ("reason", self.reason.into()),
+            ("text", self.text.as_str().into()),
+        ])
+    }
+}
+
+/// The account of a stream so far. Bytes of a line that has not ended yet are in none of the counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub lines: u64,
+    /// Lines that are one valid JSON text, of any kind.
+    pub records: u64,
+    /// The other lines that are not blank.
+    pub malformed: u64,
+    /// Records got back from malformed lines.
+    pub salvaged: u64,
+    /// Records in whose text something became U+FFFD.
+    pub lossy: u64,
+    pub blank: u64,
+    pub event_bytes: u64,
+    pub ignored_bytes: u64,
+    pub unknown_bytes: u64,
+    pub malformed_bytes: u64,
+    /// Blank lines, and a byte order mark.
+    pub blank_bytes: u64,
+    /// Records of unknown types, counted by native type.
+    pub unknown: BTreeMap<String, u64>,
+    /// What was left out on purpose, counted by rule.
+    pub ignored: BTreeMap<String, u64>,
+    /// The stream ends in a line without LF that is not valid.
+    pub truncated: bool,
+    /// The first [`MAX_MALFORMED_KEPT`] of them.
+    pub malformed_lines: Vec<Malformed>,
+}
+
+/// For each record a consumer calls one of [`event`](Report::event), [`ignore`](Report::ignore) and
+/// [`unknown_type`](Report::unknown_type).
+impl Report {
+    /// All bytes accounted for, whatever became of them.
+    pub fn bytes(&self) -> u64 {
+        self.event_bytes
+            + self.ignored_bytes
+            + self.unknown_bytes
+            + self.malformed_bytes
+            + self.blank_bytes
+    }
+
+    /// As `Run.to_dict()["report"]` has it.
+    pub fn to_data(&self) -> Data<'_> {
+        let number = |value: u64| Data::from(value as i64);
+        let counts = |counts: &BTreeMap<String, u64>| {
+            let members = counts.iter();
+            Data::Map(
+                members
+                    .map(|(name, count)| (name.clone().into(), number(*count)))
+                    .collect(),
+            )
+        };
+        let malformed = self.malformed_lines.iter().map(|line| line.to_data());
+        map([
+            ("bytes", number(self.bytes())),
+            ("lines", number(self.lines)),
+            ("records", number(self.records)),
+            ("malformed", number(self.malformed)),
+            ("salvaged", number(self.salvaged)),
+            ("lossy", number(self.lossy)),
+            ("blank", number(self.blank)),
+            ("event_bytes", number(self.event_bytes)),
+            ("ignored_bytes", number(self.ignored_bytes)),
+            ("unknown_bytes", number(self.unknown_bytes)),
+            ("malformed_bytes", number(self.malformed_bytes)),
+            ("blank_bytes", number(self.blank_bytes)),
+            ("unknown", counts(&self.unknown)),
+            ("ignored", counts(&self.ignored)),
+            ("truncated", self.truncated.into()),
+            ("malformed_lines", Data::List(malformed.collect())),
+        ])
+    }
+
+    /// A dialect knows this record.
+    #[inline]
+    pub fn event(&mut self, record: &Record<'_>) {
+        self.event_bytes += record.share;
+    }
+
+    /// A dialect knows this record and leaves it out, by a rule that it can name.
+    pub fn ignore(&mut self, record: &Record<'_>, rule: &str) {
+        self.ignore_bytes(record.share, rule);
+    }
+
+    /// No dialect knows a record of this type.
+    pub fn unknown_type(&mut self, record: &Record<'_>, native_type: Option<&str>) {
+        self.unknown_bytes += record.share;
+        count(&mut self.unknown, native_type.unwrap_or("(none)"));
+    }
+
+    /// Half a character in a record's text became U+FFFD. A record that was salvaged so is counted already.
+    pub fn lossy_record(&mut self) {
+        self.lossy += 1;
+    }
+
+    pub(crate) fn ignore_bytes(&mut self, size: u64, rule: &str) {
+        self.ignored_bytes += size;
+        count(&mut self.ignored, rule);
+    }
+
+    pub(crate) fn malformed_line(
+        &mut self,
+        line: &crate::frame::Line<'_>,
+        reason: &'static str,
+    ) -> Malformed {
+        self.malformed += 1;
+        self.malformed_bytes += line.size;
+        let kept = &line.body[..line.body.len().min(KEPT_BYTES)];
+        let malformed = Malformed {
+            line: line.number,
+            offset: line.offset,
+            reason,
+            text: String::from_utf8_lossy(kept).into_owned(),
+        };
+        if self.malformed_lines.len() < MAX_MALFORMED_KEPT {
+            self.malformed_lines.push(malformed.clone());
+        }
+        malformed
+    }
+}
+
+/// Counts a name that the input chose: neither many nor long ones may grow the account.
+fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
+    let end = name
+        .char_indices()
+        .nth(MAX_NAME)
+        .map_or(name.len(), |(at, _)| at);
+    let mut name = &name[..end];
+    if let Some(seen) = counts.get_mut(name) {
+        *seen += 1;
+        return;
+    }
+    if counts.len() >= MAX_NAMES {
+        name = "(other)";
+    }
+    *counts.entry(name.to_owned()).or_default() += 1;
+}

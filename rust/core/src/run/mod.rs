@@ -1,0 +1,452 @@
+//! The run reducer: events in, the final state of the session out.
+//!
+//! It knows no dialect: what the wire means was decided by the mapper. Texts, calls, usage and errors are kept as they
+//! come; [`verdict`] decides how the run ended when it is asked.
+
+mod usage;
+mod verdict;
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use crate::data::{Data, map};
+use crate::emit::cut_chars;
+use crate::event::{
+    Chunk, Content, Event, Item, Kind, Sink, State, ToolCall, ToolCallUpdate, Update,
+};
+use crate::json::Text;
+use crate::number::Number;
+
+pub use verdict::{Ending, Exit, LastWord, Progress};
+
+/// What a dialect says of a stream that has not said how it ended; see [`verdict`].
+pub type Judge<'j> = &'j dyn Fn(&Reducer, &Exit) -> Option<Ending>;
+
+/// One block of text: which thread and message it belongs to.
+struct Block {
+    kind: Kind,
+    thread: Option<Box<str>>,
+    message_id: Option<Box<str>>,
+    model: Option<Box<str>>,
+    line: u64,
+    text: String,
+    images: i64,
+}
+
+#[derive(Default)]
+struct Call {
+    announced: bool,
+    id: String,
+    name: Option<String>,
+    kind: &'static str,
+    title: String,
+    input: Option<Box<[u8]>>,
+    status: Option<String>,
+    result: Option<String>,
+    raw_output: Option<Box<[u8]>>,
+    parent: Option<String>,
+    exit_code: Option<i64>,
+    started_at: Option<String>,
+    ended_at: Option<String>,
+    duration_ms: Option<Number>,
+}
+
+impl Call {
+    fn ok(&self) -> Option<bool> {
+        match self.status.as_deref() {
+            Some("completed") => Some(true),
+            Some("failed") => Some(false),
+            _ => None,
+        }
+    }
+}
+
+struct RunError {
+    message: String,
+    fatal: bool,
+    line: u64,
+}
+
+/// Takes events one by one; [`to_data`](Reducer::to_data) gives the run so far at any moment.
+#[derive(Default)]
+pub struct Reducer {
+    session: Vec<(&'static str, String)>,
+    /// Of all threads and kinds, in order of their first chunk.
+    texts: Vec<Block>,
+    /// Index in `texts` by number of the block.
+    blocks: HashMap<u32, usize>,
+    /// By number; 0 is none.
+    calls: Vec<Call>,
+    plan: Option<Box<[u8]>>,
+    errors: Vec<RunError>,
+    retries: i64,
+    compactions: i64,
+    ledger: usage::Ledger,
+    pub progress: Progress,
+}
+
+impl Sink for Reducer {
+    fn take(&mut self, event: &Event<'_>) {
+        match &event.update {
+            Update::Chunk(chunk) => self.chunk(chunk, event),
+            Update::ToolCall(call) => self.call(call, event),
+            Update::ToolCallUpdate(update) => self.call_update(update, event),
+            Update::Plan(entries) => {
+                let entries = entries.iter().map(|entry| entry.to_data()).collect();
+                self.plan = Some(Data::List(entries).to_raw());
+            }
+            Update::Error {
+                message,
+                fatal,
+                notice: false,
+            } => self.error(message, *fatal, event.line),
+            Update::Error { .. } => {}
+            Update::Usage(usage) => self.ledger.take(usage, event.stamp),
+            Update::State(state) => self.state(state, event),
+        }
+    }
+}
+
+impl Reducer {
+    // ---------------------------------------------------------------- texts
+
+    fn chunk(&mut self, chunk: &Chunk<'_>, event: &Event<'_>) {
+        let thread = event.stamp.thread();
+        let mut gone = chunk.retract;
+        let mine = |text: &&mut Block| text.kind == chunk.kind && text.thread.as_deref() == thread;
+        for text in self.texts.iter_mut().rev().filter(mine) {
+            if gone == 0 {
+                break;
+            }
+            gone -= cut_chars(&mut text.text, gone);
+        }
+        match chunk.content {
+            Content::Text("") => {}
+            Content::Text(text) => self.block(chunk, event).text.push_str(text),
+            Content::Image(_) => self.block(chunk, event).images += 1,
+        }
+        if chunk.kind == Kind::Message && thread.is_none() {
+            self.progress.answered();
+        }
+    }
+
+    fn block(&mut self, chunk: &Chunk<'_>, event: &Event<'_>) -> &mut Block {
+        let at = *self.blocks.entry(chunk.block).or_insert_with(|| {
+            let own = |text: &Option<Text<'_>>| text.as_deref().map(Box::from);
+            self.texts.push(Block {
+                kind: chunk.kind,
+                thread: own(&event.stamp.parent),
+                message_id: own(&event.stamp.message_id),
+                model: own(&event.stamp.model),
+                line: event.line,
+                text: String::new(),
+                images: 0,
+            });
+            self.texts.len() - 1
+        });
+        &mut self.texts[at]
+    }
+
+    // ---------------------------------------------------------------- calls
+
+    fn call_at(&mut self, number: u32) -> &mut Call {
+        let at = number as usize;
+        if self.calls.len() <= at {
+            self.calls.resize_with(at + 1, || Call {
+                kind: "other",
+                ..Call::default()
+            });
+        }
+        &mut self.calls[at]
+    }
+
+    fn call(&mut self, call: &ToolCall<'_>, event: &Event<'_>) {
+        let stamp = event.stamp;
+        let known = self.call_at(call.call);
+        known.announced = true;
+        known.id = call.id.to_owned();
+        known.name = call.name.map(str::to_owned);
+        known.kind = call.kind;
+        known.title = call.title.to_owned();
+        if known.input.is_none() && !call.input.is_null() {
+            known.input = Some(call.input.to_raw());
+        }
+        known.parent = own(&stamp.parent);
+        let started = call.started_at.or(stamp.timestamp.as_deref());
+        known.started_at = started.map(str::to_owned);
+        known.status = Some(call.status.to_owned());
+        keep_result(known, call.content);
+        self.progress.called(call, event);
+    }
+
+    fn call_update(&mut self, update: &ToolCallUpdate<'_>, event: &Event<'_>) {
+        let known = self.call_at(update.call);
+        if let Some(status) = update.status {
+            known.status = Some(status.to_owned());
+        }
+        if let Some(title) = update.title {
+            known.title = title.to_owned();
+        }
+        if let Some(raw) = update.raw_output {
+            known.raw_output = Some(raw.to_raw());
+        }
+        let facts = update.facts;
+        if let Some(input) = facts.input.as_ref().filter(|input| !input.is_null()) {
+            known.input = Some(input.to_raw());
+        }
+        if let Some(name) = &facts.name {
+            known.name = Some(name.to_string());
+        }
+        if let Some(kind) = facts.kind {
+            known.kind = kind;
+        }
+        known.exit_code = facts.exit_code.or(known.exit_code);
+        known.duration_ms = facts.duration_ms.or(known.duration_ms);
+        if let Some(started) = &facts.started_at {
+            known.started_at = Some(started.to_string());
+        }
+        if update.done {
+            known.ended_at = own(&event.stamp.timestamp);
+        }
+        keep_result(known, update.content);
+        if let Some(result) = &facts.result {
+            known.result = Some(result.to_string());
+        }
+        self.progress.updated(update, event);
+    }
+
+    // ---------------------------------------------------------------- errors and states
+
+    fn error(&mut self, message: &str, fatal: bool, line: u64) {
+        match self.errors.last_mut() {
+            // the fatal message counts once
+            Some(last) if last.message == message => last.fatal |= fatal,
+            _ => self.errors.push(RunError {
+                message: message.to_owned(),
+                fatal,
+                line,
+            }),
+        }
+    }
+
+    fn state(&mut self, state: &State<'_>, event: &Event<'_>) {
+        match state.name {
+            "session" => {
+                for (key, value) in &state.details {
+                    if let Some(value) = value.text() {
+                        self.set_session(key, &value);
+                    }
+                }
+            }
+            "model" => {
+                if let Some(model) = state.text("model") {
+                    self.set_session("model", &model);
+                }
+            }
+            "retry" if state.text("phase").as_deref() == Some("start") => self.retries += 1,
+            "compaction" if state.text("phase").as_deref() == Some("end") => {
+                if !matches!(state.get("success"), Some(Data::Bool(false))) {
+                    self.compactions += 1;
+                }
+            }
+            _ => {}
+        }
+        self.progress.state(state, event);
+    }
+
+    fn set_session(&mut self, key: &'static str, value: &str) {
+        match self.session.iter_mut().find(|(name, _)| *name == key) {
+            Some((_, old)) => *old = value.to_owned(),
+            None => self.session.push((key, value.to_owned())),
+        }
+    }
+
+    // ---------------------------------------------------------------- the run
+
+    /// The run so far, with the keys of `Run.to_dict()`; `judge` is the dialect's word on a stream that has not said how
+    /// it ended, `exit` what the caller knows besides.
+    pub fn to_data<'r>(
+        &'r self,
+        dialect: Option<&'r str>,
+        report: Data<'r>,
+        records: u64,
+        judge: Option<Judge<'_>>,
+        exit: &Exit,
+    ) -> Data<'r> {
+        let session = |key: &str| -> Data<'r> {
+            let found = self.session.iter().find(|(name, _)| *name == key);
+            found.map(|(_, value)| value.as_str()).into()
+        };
+        let main = |kind: Kind| -> Vec<&'r str> {
+            let texts = self.texts.iter();
+            texts
+                .filter(|text| text.kind == kind && text.thread.is_none() && !text.text.is_empty())
+                .map(|text| text.text.as_str())
+                .collect()
+        };
+        let texts = main(Kind::Message);
+        let (told, outcome) = self.progress.decide(self, records, judge, exit);
+        let mut errors: Vec<Data<'r>> = self
+            .errors
+            .iter()
+            .map(|error| {
+                map([
+                    ("message", error.message.as_str().into()),
+                    ("fatal", error.fatal.into()),
+                    ("line", (error.line as i64).into()),
+                ])
+            })
+            .collect();
+        let stderr = exit.stderr_text();
+        if outcome == "failed" && errors.is_empty() && !stderr.is_empty() {
+            errors.push(map([
+                ("message", stderr.into_owned().into()),
+                ("fatal", true.into()),
+                ("line", Data::Null),
+            ]));
+        }
+        let calls: Vec<&Call> = self.calls.iter().filter(|call| call.announced).collect();
+        map([
+            ("dialect", dialect.into()),
+            ("version", session("version")),
+            ("session_id", session("sessionId")),
+            ("model", session("model")),
+            ("cwd", session("cwd")),
+            ("verdict", told),
+            ("final_text", texts.last().copied().into()),
+            ("texts", texts.into()),
+            ("thinking", main(Kind::Thought).into()),
+            ("messages", self.messages()),
+            (
+                "tool_calls",
+                Data::List(calls.iter().map(|call| call.to_data()).collect()),
+            ),
+            ("plan", raw(&self.plan)),
+            ("subagents", self.subagents(&calls)),
+            ("usage", self.ledger.to_data()),
+            ("cost_usd", self.ledger.cost().into()),
+            ("errors", Data::List(errors)),
+            ("retries", self.retries.into()),
+            ("compactions", self.compactions.into()),
+            ("report", report),
+        ])
+    }
+
+    /// What persons and agents said, block by block: role, text, and whose it is.
+    fn messages(&self) -> Data<'_> {
+        let said = |text: &&Block| {
+            text.kind != Kind::Thought && (!text.text.is_empty() || text.images > 0)
+        };
+        Data::List(self.texts.iter().filter(said).map(Block::to_data).collect())
+    }
+
+    /// Each thread that is not the main one: the delegating call, its texts, its calls.
+    fn subagents<'r>(&'r self, calls: &[&'r Call]) -> Data<'r> {
+        let spoke = self.texts.iter().filter_map(|text| text.thread.as_deref());
+        let called = calls.iter().filter_map(|call| call.parent.as_deref());
+        let mut threads: Vec<&str> = Vec::new();
+        let mut seen = HashSet::new();
+        threads.extend(spoke.chain(called).filter(|thread| seen.insert(*thread)));
+        Data::List(
+            threads
+                .into_iter()
+                .map(|thread| {
+                    let texts = |kind: Kind| -> Vec<&'r str> {
+                        let texts = self.texts.iter();
+                        texts
+                            .filter(|t| t.kind == kind && t.thread.as_deref() == Some(thread))
+                            .map(|text| text.text.as_str())
+                            .filter(|text| !text.is_empty())
+                            .collect()
+                    };
+                    let mine = calls.iter().filter(|c| c.parent.as_deref() == Some(thread));
+                    let ids: Vec<&'r str> = mine.map(|call| call.id.as_str()).collect();
+                    let delegating = calls.iter().rev().find(|call| call.id == thread);
+                    map([
+                        ("tool_call_id", thread.into()),
+                        ("name", delegating.and_then(|call| call.agent_name()).into()),
+                        ("texts", texts(Kind::Message).into()),
+                        ("thinking", texts(Kind::Thought).into()),
+                        ("tool_calls", ids.into()),
+                        (
+                            "result",
+                            delegating.and_then(|call| call.result.as_deref()).into(),
+                        ),
+                    ])
+                })
+                .collect(),
+        )
+    }
+}
+
+impl Block {
+    fn to_data(&self) -> Data<'_> {
+        let role = match self.kind {
+            Kind::User => "user",
+            _ => "assistant",
+        };
+        map([
+            ("role", role.into()),
+            ("text", self.text.as_str().into()),
+            ("images", self.images.into()),
+            ("message_id", self.message_id.as_deref().into()),
+            ("model", self.model.as_deref().into()),
+            ("parent", self.thread.as_deref().into()),
+            ("line", (self.line as i64).into()),
+        ])
+    }
+}
+
+impl Call {
+    fn to_data(&self) -> Data<'_> {
+        map([
+            ("id", self.id.as_str().into()),
+            ("name", self.name.as_deref().into()),
+            ("kind", self.kind.into()),
+            ("title", self.title.as_str().into()),
+            ("input", raw(&self.input)),
+            ("status", self.status.as_deref().into()),
+            ("ok", self.ok().into()),
+            ("result", self.result.as_deref().into()),
+            ("raw_output", raw(&self.raw_output)),
+            ("parent", self.parent.as_deref().into()),
+            ("exit_code", self.exit_code.into()),
+            ("started_at", self.started_at.as_deref().into()),
+            ("ended_at", self.ended_at.as_deref().into()),
+            ("duration_ms", self.duration_ms.into()),
+        ])
+    }
+
+    /// What the arguments of a delegating call name the agent.
+    fn agent_name(&self) -> Option<String> {
+        let input = raw(&self.input);
+        let keys = ["subagent_type", "agent_name", "agent", "agent_type", "name"];
+        keys.into_iter()
+            .find_map(|key| Some(input.get(key)?.text()?.into_string()))
+    }
+}
+
+/// A JSON text that was kept; Null if there is none.
+fn raw(text: &Option<Box<[u8]>>) -> Data<'_> {
+    text.as_deref()
+        .map_or(Data::Null, |text| Data::Raw(Cow::Borrowed(text)))
+}
+
+fn own(text: &Option<Text<'_>>) -> Option<String> {
+    text.as_deref().map(str::to_owned)
+}
+
+/// The result is the text parts of the content, one after the other.
+fn keep_result(call: &mut Call, content: &[Item<'_>]) {
+    let mut texts = content.iter().filter_map(|item| match item {
+        Item::Text(text) => Some(&**text),
+        _ => None,
+    });
+    if let Some(first) = texts.next() {
+        let result = call.result.insert(first.to_owned());
+        for text in texts {
+            result.push('\n');
+            result.push_str(text);
+        }
+    }
+}

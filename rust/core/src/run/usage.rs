@@ -1,0 +1,141 @@
+//! The usage of a run: its model calls, their sum, the harness's own total, and why the two differ.
+
+use std::collections::HashMap;
+
+use crate::data::{Data, map};
+use crate::event::{Stamp, Tokens, Usage};
+use crate::number::Number;
+
+/// The counters of one model call or of a total; None: not printed.
+#[derive(Clone, Copy, Default)]
+struct Counters {
+    prompt: Option<i64>,
+    completion: Option<i64>,
+    cached: Option<i64>,
+    cost: Option<Number>,
+}
+
+impl Counters {
+    fn of(tokens: &Tokens<'_>) -> Self {
+        Counters {
+            prompt: tokens.prompt,
+            completion: tokens.completion,
+            cached: tokens.cached,
+            cost: tokens.cost,
+        }
+    }
+
+    fn to_data(self, count: Option<i64>) -> Data<'static> {
+        map([
+            ("count", count.into()),
+            ("prompt_tokens", self.prompt.into()),
+            ("completion_tokens", self.completion.into()),
+            ("cached_tokens", self.cached.into()),
+            ("cost_usd", self.cost.into()),
+        ])
+    }
+}
+
+struct ModelCall {
+    main: bool,
+    counters: Counters,
+}
+
+/// Each model call once: a later usage with the same key takes the place of the earlier one.
+#[derive(Default)]
+pub struct Ledger {
+    calls: Vec<ModelCall>,
+    keys: HashMap<String, usize>,
+    total: Option<Counters>,
+}
+
+impl Ledger {
+    pub fn take(&mut self, usage: &Usage<'_>, stamp: &Stamp<'_>) {
+        if usage.run {
+            self.total = Some(Counters::of(usage.total.unwrap_or(usage.tokens)));
+            return;
+        }
+        let call = ModelCall {
+            main: stamp.parent.is_none() && !usage.side,
+            counters: Counters::of(usage.tokens),
+        };
+        let Some(key) = usage.key else {
+            self.calls.push(call);
+            return;
+        };
+        match self.keys.get(key) {
+            Some(&at) => self.calls[at] = call,
+            None => {
+                self.keys.insert(key.to_owned(), self.calls.len());
+                self.calls.push(call);
+            }
+        }
+    }
+
+    pub fn to_data(&self) -> Data<'static> {
+        let calls = self.sum(|_| true);
+        let run = self.total.map(|total| total.to_data(None));
+        map([
+            ("calls", calls.to_data(Some(self.calls.len() as i64))),
+            ("run", run.into()),
+            ("difference", self.difference(&calls).into()),
+        ])
+    }
+
+    /// What the harness says the run cost; the sum of its calls' costs if it gives no total.
+    pub fn cost(&self) -> Option<Number> {
+        let own = self.total.and_then(|total| total.cost);
+        own.or_else(|| self.sum(|_| true).cost)
+    }
+
+    /// The counters added up; one that no call printed is None, never 0.
+    fn sum(&self, wanted: impl Fn(&ModelCall) -> bool) -> Counters {
+        let calls: Vec<_> = self.calls.iter().filter(|call| wanted(call)).collect();
+        let add = |counter: fn(&Counters) -> Option<i64>| {
+            let known = calls.iter().filter_map(|call| counter(&call.counters));
+            known.reduce(|a, b| a.saturating_add(b))
+        };
+        Counters {
+            prompt: add(|counters| counters.prompt),
+            completion: add(|counters| counters.completion),
+            cached: add(|counters| counters.cached),
+            cost: calls
+                .iter()
+                .filter_map(|call| call.counters.cost)
+                .reduce(|a, b| a + b),
+        }
+    }
+
+    /// In words, why the sum of the calls is not the harness's total; None if it is, or if one of them is not there.
+    fn difference(&self, calls: &Counters) -> Option<String> {
+        let run = self.total?;
+        if self.calls.is_empty() {
+            return None;
+        }
+        let pairs = [
+            ("prompt", calls.prompt, run.prompt),
+            ("completion", calls.completion, run.completion),
+        ];
+        let apart: Vec<String> = pairs
+            .iter()
+            .filter_map(|(label, mine, own)| {
+                let (mine, own) = ((*mine)?, (*own)?);
+                (mine != own).then(|| format!("{label}: calls {mine}, harness {own}"))
+            })
+            .collect();
+        if apart.is_empty() {
+            return None;
+        }
+        let main = self.sum(|call| call.main);
+        let more =
+            |(_, mine, own): &(_, Option<i64>, Option<i64>)| own.unwrap_or(0) > mine.unwrap_or(0);
+        let why = if main.prompt == run.prompt && main.completion == run.completion {
+            "the harness counts the main thread only"
+        } else if pairs.iter().any(more) {
+            "the harness counts calls that it does not print, or earlier runs of the session"
+        } else {
+            "the harness leaves out calls that the wire shows"
+        };
+        Some(format!("{} ({why})", apart.join("; ")))
+    }
+}
