@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import event as ev
 from .. import tool
-from ..emit import Emitter, count, price, tokens, total
+from ..emit import Emitter, count, price, tokens
 from ..event import Stamp
 
 SYNTHETIC = "<synthetic>"
@@ -209,8 +209,8 @@ class Plan:
     """The plan that todo tools keep: whole lists (TodoWrite), or one task at a time (TaskCreate, TaskUpdate)."""
 
     def __init__(self) -> None:
-        self.tasks: dict[str, dict[str, Any]] = {}  # id: content and status
-        self.calls: dict[str, dict[str, Any]] = {}  # the open task calls: name and input
+        self.tasks: dict[str, dict[str, str | None]] = {}  # id: content and status
+        self.calls: dict[str, dict[str, str | None]] = {}  # the open task calls: name, task and subject
 
     def call(self, block: dict[str, Any]) -> list[dict[str, str]] | None:
         """Takes a tool call; gives the plan if the call itself tells it."""
@@ -219,7 +219,9 @@ class Plan:
         if name == "TodoWrite":
             return tool.plan_of(arguments.get("todos"))
         if name in ("TaskCreate", "TaskUpdate", "TaskList") and isinstance(block.get("id"), str):
-            self.calls[block["id"]] = {"name": name, "input": arguments}
+            task, subject = arguments.get("taskId"), kept(arguments.get("subject"))
+            task = task if isinstance(task, str) else None
+            self.calls[block["id"]] = {"name": name, "task": task, "subject": subject}
         return None
 
     def result(self, call_id: str, failed: bool, raw: Any) -> list[dict[str, str]] | None:
@@ -235,26 +237,30 @@ class Plan:
         elif call["name"] == "TaskCreate":
             self._add(raw.get("task"))
         else:
-            self._update(call["input"], raw)
+            self._update(call, raw.get("statusChange"))
         entries = (tool.plan_entry(task["content"], task["status"]) for task in self.tasks.values())
         return [entry for entry in entries if entry]
 
     def _add(self, task: Any) -> None:
         if isinstance(task, dict) and isinstance(task.get("id"), str):
-            self.tasks[task["id"]] = {"content": task.get("subject"), "status": task.get("status")}
+            self.tasks[task["id"]] = {"content": kept(task.get("subject")), "status": kept(task.get("status"))}
 
-    def _update(self, arguments: dict[str, Any], raw: dict[str, Any]) -> None:
-        task_id, change = arguments.get("taskId"), raw.get("statusChange")
-        if not isinstance(task_id, str) or task_id not in self.tasks:
+    def _update(self, call: dict[str, str | None], change: Any) -> None:
+        task_id = call["task"]
+        if task_id is None or task_id not in self.tasks:
             return
         task = self.tasks[task_id]
-        if isinstance(arguments.get("subject"), str):
-            task["content"] = arguments["subject"]
+        task["content"] = task["content"] if call["subject"] is None else call["subject"]
         status = change.get("to") if isinstance(change, dict) else None
         if status == "deleted":
             del self.tasks[task_id]
         elif status is not None:
-            task["status"] = status
+            task["status"] = kept(status)
+
+
+def kept(value: Any) -> str | None:
+    """A text that is shown with later records, so that it must be clean by itself."""
+    return ev.clean(value) if isinstance(value, str) else None
 
 
 # ---------------------------------------------------------------- usage
@@ -286,9 +292,10 @@ def _counts(usage: Any, spelling: int) -> dict[str, int]:
 def usage_of(counts: dict[str, int], cost: float | None = None, tier: str | None = None) -> dict[str, Any]:
     """Counters as token usage: what was read from or written to the cache is part of the prompt."""
     written, read = counts.get("cache_creation_input_tokens"), counts.get("cache_read_input_tokens")
+    prompt = [number for number in (counts.get("input_tokens"), written, read) if number is not None]
     extra = {"cache_creation_input_tokens": written, "service_tier": tier}
     return tokens(
-        total(counts.get("input_tokens"), written, read),
+        sum(prompt) if prompt else None,
         counts.get("output_tokens"),
         read,
         cost,

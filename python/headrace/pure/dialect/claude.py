@@ -159,10 +159,10 @@ def _assistant_sign(record: dict[str, Any]) -> Sign | None:
     message = record.get("message")
     if not isinstance(message, dict) or "session_id" not in record:
         return None
-    message_id = message.get("id")
+    message_id = _text(message.get("id"))
     if message_id is not None and message_id == record.get("uuid"):
         return Sign(10, "an assistant record whose message id is its uuid")
-    if isinstance(message_id, str) and (message_id.startswith("msg_") or "parent_tool_use_id" in record):
+    if message_id is not None and (message_id.startswith("msg_") or "parent_tool_use_id" in record):
         return Sign(SURE, "an assistant record with a message id")
     return Sign(30, "an assistant record with a message")
 
@@ -268,10 +268,12 @@ class Mapper:
         kind = event.get("type")
         if not isinstance(kind, str) or kind not in API_EVENTS:
             return "other event of the API"
-        thread, message_id = _text(value.get("parent_tool_use_id")), _text(value.get("api_message_id"))
+        thread, message_id = _text(value.get("parent_tool_use_id")), anthropic.kept(value.get("api_message_id"))
         if kind == "message_start":
             start = _dict(event.get("message"))
-            message = self._begin(thread, _text(start.get("id")) or message_id, _text(start.get("model")), value)
+            message = self._begin(
+                thread, anthropic.kept(start.get("id")) or message_id, anthropic.kept(start.get("model")), value
+            )
             message.streaming = True
             self._usage(message, start.get("usage"), self._stamp(value, message))
             return None
@@ -336,11 +338,11 @@ class Mapper:
         thread = _text(value.get("parent_tool_use_id"))
         if message.get("model") == anthropic.SYNTHETIC or value.get("is_api_error_message") is True:
             return self._synthetic(value, message, thread)
-        message_id = _text(message.get("id"))
+        message_id = anthropic.kept(message.get("id"))
         current = self.messages.get(thread)
         if current is None or (message_id != current.id and not (message_id is None and current.streaming)):
-            current = self._begin(thread, message_id, _text(message.get("model")), value)
-        uuid = _text(value.get("uuid"))
+            current = self._begin(thread, message_id, anthropic.kept(message.get("model")), value)
+        uuid = anthropic.kept(value.get("uuid"))
         if uuid is not None:
             current.uuids.append(uuid)
         stamp = self._stamp(value, current)
@@ -386,7 +388,7 @@ class Mapper:
             self.out.error(text, stamp, fatal=False, notice=True)  # the delegating call fails, not the run
             return None
         self.capped = anthropic.is_limit((value.get("api_error"), value.get("error")), text)
-        self.error = text
+        self.error = ev.clean(text)
         self.out.error(text, stamp, fatal=True)
         return None
 
@@ -479,7 +481,7 @@ class Mapper:
         if not errors and self.error is None:
             errors = [_text(value.get("subtype")) or "error"]
         for text in errors:
-            if text != self.error:
+            if ev.clean(text) != self.error:
                 self.out.error(text, stamp, fatal=True)
 
     def _outcome(self, value: dict[str, Any], failed: bool, answer: str) -> str:
@@ -654,7 +656,7 @@ class Mapper:
         for name, number in anthropic.usage_counts(usage).items():
             if number or name not in message.counts:
                 message.counts[name] = number
-        message.tier = _text(_dict(usage).get("service_tier")) or message.tier
+        message.tier = anthropic.kept(_dict(usage).get("service_tier")) or message.tier
         self.out.usage("call", anthropic.usage_of(message.counts, tier=message.tier), stamp, key=message.key)
 
     # ------------------------------------------------------------ what results repeat
@@ -673,7 +675,7 @@ class Mapper:
 
         A result that was held back repeats an earlier text; what came after it waits for the next result.
         """
-        answer = answer.strip()
+        answer = _core(answer)
         for first in range(len(self.said)):
             for last in range(first, len(self.said)):
                 texts = self.said[first : last + 1]
@@ -686,10 +688,15 @@ class Mapper:
 
 def _keep(texts: list[str], text: str) -> None:
     """Adds a text to those that a result may repeat."""
-    text = text.strip()
+    text = _core(text)
     if text:
         texts.append(text)
         del texts[:-SAID]
+
+
+def _core(text: str) -> str:
+    """What of a text is compared."""
+    return ev.clean(text).strip(" \t\r\n")
 
 
 def _dict(value: Any) -> dict[str, Any]:

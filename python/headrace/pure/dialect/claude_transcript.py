@@ -244,7 +244,7 @@ class Mapper:
         if call_id is None:
             return
         agent = raw.get("agentId") if isinstance(raw, dict) else None
-        if isinstance(agent, str):
+        if isinstance(agent, str) and agent:
             self.agents[agent] = call_id
         anthropic.tool_result(self.out, call_id, content, raw, stamp)
         self._show(self.plan.result(call_id, anthropic.has_failed(content, raw), raw), stamp)
