@@ -415,10 +415,10 @@ class Emitter:
         try:
             text.encode()
         except UnicodeEncodeError:
-            joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-            cleaned = ev.clean(joined)
-            self.lossy = self.lossy or cleaned is not joined  # also for a half that waited since an earlier record
-            return cleaned
+            paired = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+            text = ev.clean(paired)
+            if text is not paired:
+                self.lossy = True
         return text
 
     def _append(self, kind: str, block: Block, text: str, stamp: Stamp) -> None:

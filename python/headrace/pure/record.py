@@ -67,6 +67,28 @@ class Record:
     def type(self) -> str | None:
         return native_type(self.value)
 
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as `json.loads` gives it: lone surrogates kept, integers exact. A new dict each time."""
+        return json.loads_lax(self.raw) if self.salvaged else json.loads(self.raw)  # type: ignore[no-any-return]
+
+    def get(self, *path: str) -> Any:
+        """The value at a path of keys; None if it is not there."""
+        value: Any = self.to_dict()
+        for key in path:
+            if not isinstance(value, dict) or key not in value:
+                return None
+            value = value[key]
+        return value
+
+    def __getitem__(self, key: str) -> Any:
+        return self.to_dict()[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.value
+
+    def __repr__(self) -> str:
+        return f"<Record {self.type or ''!r} line={self.line} offset={self.offset} bytes={len(self.raw)}>"
+
     @property
     def may_hold_surrogates(self) -> bool:
         """Whether it may hold half a surrogate pair (False is certain)."""
