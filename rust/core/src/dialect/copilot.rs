@@ -559,9 +559,10 @@ fn call(
 ) {
     let server = filled(data.text_of("mcpServerName"));
     let tool = filled(data.text_of("mcpToolName"));
-    let title = server
-        .zip(tool)
-        .map(|(server, tool)| Text::from(format!("{}: {}", &*server, &*tool)));
+    let title = server.zip(tool).map(|(server, tool)| {
+        let (odd, title) = (tool.is_lossy(), format!("{}: {}", &*server, &*tool));
+        if odd { tool } else { server }.rewrite(|_| title)
+    });
     let announced = Call {
         status,
         title,
