@@ -64,14 +64,15 @@ class Detector:
         confidence = 1.0 if sure else min(weight / SURE, 0.99)
         return Detection(name, self._version.get(name), confidence, self._why[name])
 
-
-def by_text(lines: list[dict[str, Any]]) -> Detection | None:
-    """A guess for a stream without any record: a harness that printed nothing but why it failed."""
-    for name, module in DIALECTS.items():
-        if not hasattr(module, "text_sign"):
-            continue
-        for entry in lines:
-            why = module.text_sign(entry["text"])
-            if why is not None:
-                return Detection(name, None, 0.4, [f"line {entry['line']}: {why}"])
-    return None
+    def by_text(self, lines: list[dict[str, Any]]) -> Detection | None:
+        """A guess for a stream without any record: a harness that printed nothing but why it failed."""
+        if self._records:
+            return None
+        for name, module in DIALECTS.items():
+            if not hasattr(module, "text_sign"):
+                continue
+            for entry in lines:
+                why = module.text_sign(entry["text"])
+                if why is not None:
+                    return Detection(name, None, 0.4, [f"line {entry['line']}: {why}"])
+        return None

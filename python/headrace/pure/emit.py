@@ -128,7 +128,7 @@ class Emitter:
 
     def image(self, kind: str, block: dict[str, Any], stamp: Stamp) -> None:
         """A chunk that holds an image block (``event.image_block``)."""
-        event = self._event({"sessionUpdate": kind, "content": block}, stamp)
+        event = self._event({"sessionUpdate": kind, "content": self._value(block)}, stamp)
         self._blocks += 1
         event.block = self._blocks
         self.sink(event)
@@ -366,7 +366,8 @@ class Emitter:
 
     def session_state(self, stamp: Stamp, **details: Any) -> None:
         """The ``session`` state, if it says anything new: sessionId, version, model, cwd, title."""
-        news = {k: self.clean(v) for k, v in details.items() if isinstance(v, str) and self.session.get(k) != v}
+        texts = {key: value for key, value in details.items() if isinstance(value, str)}
+        news = {key: self.clean(text) for key, text in texts.items() if self.session.get(key) != ev.clean(text)}
         if news:
             self.session.update(news)
             self.state("session", stamp, **news)
