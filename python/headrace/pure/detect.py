@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .dialect import DIALECTS, SURE, Sign
+from .event import clean
 
 WINDOW_RECORDS = 64  # how many records may wait for a decision
 WINDOW_BYTES = 1 << 20  # and how many bytes of them
@@ -38,9 +39,9 @@ class Detector:
             if sign is None:
                 continue
             self._weights[name] = self._weights.get(name, 0) + sign.weight
-            self._why.setdefault(name, []).append(f"line {line}: {sign.why}")
+            self._why.setdefault(name, []).append(clean(f"line {line}: {sign.why}"))
             if sign.version is not None:
-                self._version.setdefault(name, sign.version)
+                self._version.setdefault(name, clean(sign.version))
         best = self.best()
         if best is not None and best.confidence >= 1:
             return best
