@@ -307,7 +307,11 @@ impl Reducer {
             })
             .collect();
         let stderr = exit.stderr_text();
-        if outcome == "failed" && errors.is_empty() && !stderr.is_empty() {
+        let reason = told
+            .get("reason")
+            .and_then(|r| r.text().map(Text::into_string));
+        let blamed = outcome == "failed" || reason.as_deref() == Some("stderr");
+        if blamed && errors.is_empty() && !stderr.is_empty() {
             errors.push(map([
                 ("message", stderr.into_owned().into()),
                 ("fatal", true.into()),
