@@ -135,7 +135,17 @@ class Run(_Facts):
         errors: message, fatal, line of what failed; retries and warnings are not errors.
         retries, compactions: how many.
         report: a `Report`.
+        sources: where facts come from that the stream itself does not show: a dotted path, such as
+            ``tool_calls[3].result``, to ``{"source": "transcript", "path", "dialect"}``. Not in `to_dict`.
     """
+
+    __slots__ = ("sources",)
+
+    sources: dict[str, dict[str, Any]]
+
+    def __init__(self, facts: dict[str, Any], sources: dict[str, dict[str, Any]] | None = None) -> None:
+        super().__init__(facts)
+        self.sources = sources or {}
 
     dialect: str | None
     version: str | None
