@@ -221,7 +221,12 @@ impl Engine {
     #[getter]
     fn detection(&self) -> Option<(&'static str, Option<String>, f64, Vec<String>)> {
         let found = self.parser.detection()?.clone();
-        Some((found.dialect.name, found.version, found.confidence, found.why))
+        Some((
+            found.dialect.name,
+            found.version,
+            found.confidence,
+            found.why,
+        ))
     }
 
     // ---------------------------------------------------------------- pulling from a source

@@ -8,7 +8,9 @@ use pyo3::sync::PyOnceLock;
 
 fn class<'py>(py: Python<'py>, name: &'static str) -> PyResult<Bound<'py, PyAny>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module = MODULE.get_or_try_init(py, || PyModule::import(py, "headrace.errors").map(Bound::unbind))?;
+    let module = MODULE.get_or_try_init(py, || {
+        PyModule::import(py, "headrace.errors").map(Bound::unbind)
+    })?;
     module.bind(py).getattr(name)
 }
 

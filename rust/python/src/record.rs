@@ -220,7 +220,12 @@ impl Reader {
     #[getter]
     fn detection(&self) -> Option<(&'static str, Option<String>, f64, Vec<String>)> {
         let found = self.reader.detection()?;
-        Some((found.dialect.name, found.version, found.confidence, found.why))
+        Some((
+            found.dialect.name,
+            found.version,
+            found.confidence,
+            found.why,
+        ))
     }
 
     fn attach_path(&mut self, py: Python<'_>, path: PathBuf) -> PyResult<()> {

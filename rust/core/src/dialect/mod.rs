@@ -6,6 +6,12 @@
 //!
 //! To add one: write its file, its Python twin, and a line in each table.
 
+mod codex;
+mod codex_appserver;
+mod codex_events;
+mod codex_responses;
+mod codex_rollout;
+mod codex_shapes;
 mod evosci;
 mod minicode;
 mod pi;
@@ -80,6 +86,9 @@ pub struct Dialect {
 
 /// Every dialect; the order is that of preference when a stream fits two equally well.
 pub static DIALECTS: &[Dialect] = &[
+    codex::DIALECT,
+    codex_appserver::DIALECT,
+    codex_rollout::DIALECT,
     pi::DIALECT,
     pi_session::DIALECT,
     evosci::DIALECT,
