@@ -7,9 +7,13 @@
 //! To add one: write its file, its Python twin, and a line in each table.
 
 mod evosci;
+mod gemini;
+mod gemini_chat;
 mod minicode;
 mod pi;
 mod pi_session;
+mod qwen;
+mod qwen_chat;
 
 use std::borrow::Cow;
 
@@ -26,6 +30,8 @@ pub struct Sign {
     pub weight: u32,
     pub why: Cow<'static, str>,
     pub version: Option<String>,
+    /// It is a whole session, which the harness writes as one pretty-printed object over many lines.
+    pub document: bool,
 }
 
 impl Sign {
@@ -43,6 +49,16 @@ impl Sign {
             weight,
             why,
             version,
+            document: false,
+        })
+    }
+
+    /// The sign of a document, sure.
+    pub fn of_document(why: &'static str) -> Option<Sign> {
+        let sign = Sign::new(SURE, why)?;
+        Some(Sign {
+            document: true,
+            ..sign
         })
     }
 }
@@ -84,6 +100,10 @@ pub static DIALECTS: &[Dialect] = &[
     pi_session::DIALECT,
     evosci::DIALECT,
     minicode::DIALECT,
+    gemini::DIALECT,
+    gemini_chat::DIALECT,
+    qwen::DIALECT,
+    qwen_chat::DIALECT,
 ];
 
 /// The dialect of that name.
@@ -93,11 +113,19 @@ pub fn named(name: &str) -> Option<&'static Dialect> {
 
 /// Whether the object has the shape of a top-level record of the dialect (of any, if none is known yet).
 pub fn is_record(value: Value<'_>, dialect: Option<&Dialect>) -> bool {
+    any_sign(value, dialect, |_| true)
+}
+
+/// Whether the object, printed over many lines and alone in its source, is one record of the dialect (of any).
+pub fn is_document(value: Value<'_>, dialect: Option<&Dialect>) -> bool {
+    any_sign(value, dialect, |sign| sign.document)
+}
+
+fn any_sign(value: Value<'_>, dialect: Option<&Dialect>, wanted: fn(Sign) -> bool) -> bool {
+    let signs = |dialect: &Dialect| (dialect.sign)(value).is_some_and(wanted);
     match dialect {
-        Some(dialect) => (dialect.sign)(value).is_some(),
-        None => DIALECTS
-            .iter()
-            .any(|dialect| (dialect.sign)(value).is_some()),
+        Some(dialect) => signs(dialect),
+        None => DIALECTS.iter().any(signs),
     }
 }
 
