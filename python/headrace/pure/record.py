@@ -77,6 +77,28 @@ class Record:
     def type(self) -> str | None:
         return native_type(self.value)
 
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as `json.loads` gives it: lone surrogates kept, integers exact. A new dict each time."""
+        return json.loads_lax(self.raw) if self.salvaged else json.loads(self.raw)  # type: ignore[no-any-return]
+
+    def get(self, *path: str) -> Any:
+        """The value at a path of keys; None if it is not there."""
+        value: Any = self.to_dict()
+        for key in path:
+            if not isinstance(value, dict) or key not in value:
+                return None
+            value = value[key]
+        return value
+
+    def __getitem__(self, key: str) -> Any:
+        return self.to_dict()[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.value
+
+    def __repr__(self) -> str:
+        return f"<Record {self.type or ''!r} line={self.line} offset={self.offset} bytes={len(self.raw)}>"
+
     @property
     def may_hold_surrogates(self) -> bool:
         """Whether it may hold half a surrogate pair (False is certain)."""
@@ -84,18 +106,23 @@ class Record:
 
 
 def native_type(value: dict[str, Any]) -> str | None:
-    """What a harness calls this kind of record: `type`, else `method`, else `msg.type`, else `role`."""
+    """What a harness calls this kind of record: `type`, else `method`, else `msg.type`, `message.type` or
+    `update.sessionUpdate`, else `role`."""
     kind = value.get("type")
     if isinstance(kind, str):
         return kind
     kind = value.get("method")
     if isinstance(kind, str):
         return kind
-    msg = value.get("msg")
-    if isinstance(msg, dict) and isinstance(msg.get("type"), str):
-        return msg["type"]  # type: ignore[no-any-return]
+    for holder, key in _INNER_TYPES:
+        inner = value.get(holder)
+        if isinstance(inner, dict) and isinstance(inner.get(key), str):
+            return inner[key]  # type: ignore[no-any-return]
     kind = value.get("role")
     return kind if isinstance(kind, str) else None
+
+
+_INNER_TYPES = (("msg", "type"), ("message", "type"), ("update", "sessionUpdate"))
 
 
 class Intake:

@@ -6,6 +6,9 @@
 //!
 //! To add one: write its file, its Python twin, and a line in each table.
 
+mod anthropic;
+mod claude;
+mod claude_transcript;
 mod evosci;
 mod gemini;
 mod gemini_chat;
@@ -104,6 +107,8 @@ pub static DIALECTS: &[Dialect] = &[
     gemini_chat::DIALECT,
     qwen::DIALECT,
     qwen_chat::DIALECT,
+    claude::DIALECT,
+    claude_transcript::DIALECT,
 ];
 
 /// The dialect of that name.
