@@ -399,8 +399,8 @@ class Emitter:
 
     def session_state(self, stamp: Stamp, **details: Any) -> None:
         """The ``session`` state, if it says anything new: sessionId, version, model, cwd, title."""
-        texts = {key: value for key, value in details.items() if isinstance(value, str)}
-        news = {k: self.clean(text) for k, text in texts.items() if self.session.get(k) != ev.clean(text)}
+        told = {key: value for key, value in details.items() if isinstance(value, str)}
+        news = {key: self.clean(value) for key, value in told.items() if self.session.get(key) != ev.clean(value)}
         if news:
             self.session.update(news)
             self.state("session", stamp, **news)

@@ -757,7 +757,8 @@ impl<'s> Emitter<'s> {
         self.memory.block_count += 1;
         let number = self.memory.block_count;
         let log = self.log(thread, kind);
-        let after = |block: &&Block| block.order.is_some() && order.is_some() && block.order > order;
+        let after =
+            |block: &&Block| block.order.is_some() && order.is_some() && block.order > order;
         let at = log.blocks.len() - log.blocks.iter().rev().take_while(after).count();
         for (_, _, open) in &mut log.open {
             *open += usize::from(*open >= at);

@@ -272,18 +272,18 @@ pub struct Hunk {
 
 impl Hunk {
     /// As content of a call.
-    pub fn item(&self) -> Item<'static> {
+    pub fn item(&self) -> Item<'_> {
         Item::Diff {
-            path: self.path.clone().into(),
-            old: self.old.clone().map(Text::from),
-            new: self.new.clone().into(),
+            path: self.path.as_str().into(),
+            old: self.old.as_deref().map(Text::from),
+            new: self.new.as_str().into(),
         }
     }
 
     /// Where the file was changed.
-    pub fn location(&self) -> Location<'static> {
+    pub fn location(&self) -> Location<'_> {
         Location {
-            path: self.path.clone().into(),
+            path: self.path.as_str().into(),
             line: (self.line > 0).then_some(self.line),
         }
     }

@@ -9,10 +9,16 @@
 mod anthropic;
 mod claude;
 mod claude_transcript;
+mod copilot;
+mod copilot_session;
+mod droid;
+mod droid_session;
 mod evosci;
 mod gemini;
 mod gemini_chat;
 mod minicode;
+mod opencode;
+mod opencode_export;
 mod pi;
 mod pi_session;
 mod qwen;
@@ -21,7 +27,7 @@ mod qwen_chat;
 use std::borrow::Cow;
 
 use crate::emit::Emitter;
-use crate::json::{Text, Value};
+use crate::json::{Str, Text, Value};
 use crate::record::Record;
 use crate::run::{Ending, Exit, Reducer};
 
@@ -109,6 +115,12 @@ pub static DIALECTS: &[Dialect] = &[
     qwen_chat::DIALECT,
     claude::DIALECT,
     claude_transcript::DIALECT,
+    opencode::DIALECT,
+    opencode_export::DIALECT,
+    droid::DIALECT,
+    droid_session::DIALECT,
+    copilot::DIALECT,
+    copilot_session::DIALECT,
 ];
 
 /// The dialect of that name.
@@ -165,4 +177,20 @@ fn rule(table: &[(&str, &'static str)], kind: &str) -> Outcome {
 /// The text, unless it is empty.
 fn filled(text: Option<Text<'_>>) -> Option<Text<'_>> {
     text.filter(|text| !text.is_empty())
+}
+
+fn is_true(value: Option<Value<'_>>) -> bool {
+    value.and_then(|value| value.as_bool()) == Some(true)
+}
+
+/// The members of an object as a Python dict has them: of a repeated key, the last value.
+fn members(value: Value<'_>) -> Vec<(Str<'_>, Value<'_>)> {
+    let mut members: Vec<(Str<'_>, Value<'_>)> = Vec::new();
+    for (key, item) in value.entries() {
+        match members.iter_mut().find(|(k, _)| k.wtf8() == key.wtf8()) {
+            Some(known) => known.1 = item,
+            None => members.push((key, item)),
+        }
+    }
+    members
 }
