@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from . import event as ev
-from .detect import Detection, Detector, by_text
+from .detect import Detection, Detector
 from .dialect import DIALECTS, UNKNOWN, Mapper, is_document, is_record
 from .emit import Emitter
 from .event import Event
