@@ -1,5 +1,7 @@
 //! Python objects from JSON values, data and events.
 
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
 use headrace_core::data::Data;
 use headrace_core::event::{Content, Event, Image, Item, Location, PlanEntry, Stamp, Update};
 use headrace_core::json::{Kind, Str, Tape, Value};
@@ -59,15 +61,19 @@ fn hash(bytes: &[u8]) -> usize {
 }
 
 /// Builds Python objects; keeps what can be used again.
+#[derive(Default)]
 pub struct Builder {
     keys: Keys,
 }
 
+/// The builder that the whole process shares: keys are the same few in all streams.
+static SHARED: LazyLock<Mutex<Builder>> = LazyLock::new(Mutex::default);
+
 impl Builder {
-    pub fn new() -> Self {
-        Builder {
-            keys: Keys::default(),
-        }
+    /// The shared builder, for as long as the guard is held.
+    pub fn shared() -> MutexGuard<'static, Builder> {
+        // The GIL is held, so that nobody waits here; building calls no code that could come back here.
+        SHARED.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     // ---------------------------------------------------------------- JSON

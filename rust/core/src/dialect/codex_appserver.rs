@@ -707,7 +707,11 @@ impl AppServer {
             return Outcome::Ignored("response");
         };
         if let Some(agent) = result.text_of("userAgent") {
-            let version = version_of(&agent).map(Text::from);
+            let version = version_of(&agent).map(str::to_owned);
+            let version = version.map(|version| match version.contains('\u{fffd}') {
+                true => agent.rewrite(|_| version),
+                false => version.into(),
+            });
             out.session_state(&[("version", version)], &stamp);
         } else if let Some(info) = result.get("serverInfo").filter(Value::is_object) {
             out.session_state(&[("version", info.text_of("version"))], &stamp);

@@ -78,7 +78,7 @@ pub(super) fn is_response(kind: &str) -> bool {
 }
 
 /// A bare item of the model API: the TypeScript CLI prints them, and rollouts of 0.20 hold them.
-pub(super) fn response_sign(record: Value<'_>, weight: u32) -> Option<Sign> {
+pub(super) fn response_sign(record: Value<'_>, weight: i32) -> Option<Sign> {
     let kind = record.text_of("type").filter(|kind| is_response(kind))?;
     let call_id = record.text_of("call_id").is_some();
     match &*kind {
@@ -339,11 +339,9 @@ impl Responses {
                 }
             }
         };
-        if let Some(server) = space
-            .as_deref()
-            .and_then(|space| space.strip_prefix("mcp__"))
-        {
-            call.title = shapes::mcp_title(Some(server.into()), call.name.clone());
+        if let Some(space) = space.filter(|space| space.starts_with("mcp__")) {
+            let server = space.rewrite(|space| space["mcp__".len()..].to_owned());
+            call.title = shapes::mcp_title(Some(server), call.name.clone());
         }
         out.call(call, stamp);
         if let Some(entries) = entries {

@@ -366,8 +366,8 @@ pub(super) fn status_of(word: Option<&str>) -> Option<&'static str> {
     })
 }
 
-pub(super) fn mcp_title<'a>(server: Option<Text<'_>>, name: Option<Text<'_>>) -> Option<Text<'a>> {
-    Some(format!("{}: {}", &*server?, &*name?).into())
+pub(super) fn mcp_title<'a>(server: Option<Text<'a>>, name: Option<Text<'a>>) -> Option<Text<'a>> {
+    Some(with_between(vec![server?, name?], ": "))
 }
 
 /// The script of a shell call, or the command line.
