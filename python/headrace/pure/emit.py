@@ -23,13 +23,15 @@ _TERMINAL = ("completed", "failed")
 
 
 class Block:
-    __slots__ = ("half", "number", "stamp", "text")
+    __slots__ = ("half", "number", "order", "shown", "stamp", "text")
 
-    def __init__(self, number: int, stamp: Stamp) -> None:
+    def __init__(self, number: int, stamp: Stamp, order: str | None) -> None:
         self.number = number
         self.stamp = stamp
+        self.order = order
         self.text = ""  # as emitted
         self.half = ""  # a high surrogate that waits for its low half
+        self.shown = False  # a chunk of it was emitted
 
 
 class TextLog:
@@ -111,10 +113,15 @@ class Emitter:
         block.half = ""
         self._replace(kind, block, self.clean(text), stamp)
 
-    def whole(self, kind: str, text: str, stamp: Stamp) -> None:
-        """A block that comes in one piece."""
+    def whole(self, kind: str, text: str, stamp: Stamp, *, order: str | None = None) -> None:
+        """A block that comes in one piece.
+
+        ``order`` is for harnesses that print blocks in another order than the model said them: a block goes before
+        those of the same attempt whose order is greater (as strings). What they said is taken back and said again.
+        """
         if text:
-            self._append(kind, self._new_block(kind, stamp), self.clean(text), stamp)
+            order = None if order is None else self.clean(order)
+            self._append(kind, self._new_block(kind, stamp, order), self.clean(text), stamp)
 
     def forward(self, kind: str, text: str, retract: int, stamp: Stamp) -> None:
         """A text chunk that comes as an event: it goes out as it came in, and on with the thread's block of its kind
@@ -133,6 +140,10 @@ class Emitter:
         event.block = self._blocks
         self.sink(event)
 
+    def blank(self, kind: str, stamp: Stamp) -> None:
+        """A chunk for a content block that events have no shape for: the stamp's ``extra`` holds it."""
+        self.image(kind, ev.text_block(""), stamp)
+
     def streamed(self, kind: str, key: Hashable, thread: str | None) -> str | None:
         """The text so far of the open block ``key``; None if no such block is open."""
         block = self._log(kind, thread).open.get(key)
@@ -145,6 +156,18 @@ class Emitter:
             self._flush_halves(kind, log)
         for log in logs.values():
             log.open.clear()
+
+    def settle(self, kind: str, key: Hashable, thread: str | None) -> None:
+        """Closes the one block ``key`` for good, and leaves the others of its thread open (streams that interleave)."""
+        log = self._log(kind, thread)
+        block = log.open.pop(key, None)
+        if block is not None and block.half:
+            block.half = ""
+            self.lossy = True
+            self._append(kind, block, "\ufffd", block.stamp)
+        still_open = {block.number for block in log.open.values()}
+        while log.blocks and log.blocks[0].number not in still_open:
+            del log.blocks[0]
 
     def commit(self, thread: str | None) -> None:
         """Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more."""
@@ -199,13 +222,18 @@ class Emitter:
 
     def knows(self, key: str) -> bool:
         """True if a ``tool_call`` event with this id (or key) was emitted."""
-        call = self._calls.get(key)
+        call = self._calls.get(ev.clean(key))
         return call is not None and call.announced
 
     def is_open(self, key: str) -> bool:
         """True if the latest call with this id (or key) was announced and has no result yet."""
-        call = self._calls.get(key)
+        call = self._calls.get(ev.clean(key))
         return call is not None and call.announced and not call.closed
+
+    def thread_of(self, call_id: str) -> str | None:
+        """The thread that the latest call with this id belongs to."""
+        call = self._calls.get(ev.clean(call_id))
+        return None if call is None else call.thread
 
     def open_calls(self, thread: str | None = None) -> list[str]:
         """Keys of the thread's announced calls without a result, in order."""
@@ -232,10 +260,11 @@ class Emitter:
 
         A call that is still open in this turn is the same call printed again and gives no event (False), unless
         ``again``. ``key`` tells calls apart where their ids alone do not: sub-agents that number their own from 0.
-        Facts for the reducer: ``started_at``.
+        Facts for the reducer: ``started_at``, ``order`` (see ``whole``; it places the call in the run), ``no_result``
+        (the content is about the call, not its result).
         """
         call_id = self.clean(call_id)
-        key = call_id if key is None else key
+        key = call_id if key is None else ev.clean(key)
         call = self._calls.get(key)
         early = call is not None and not call.announced  # its result came first
         if call is not None and not early and not call.closed and call.turn == self._turn and not again:
@@ -266,7 +295,7 @@ class Emitter:
                 update[field] = value
         event = self._event(update, stamp)
         event.call = call.number
-        event.facts = {"input": input, **facts}
+        event.facts = {"input": input, **{key: self._value(value) for key, value in facts.items()}}
         self.sink(event)
         self._thread(stamp.parent).attempt.append(key)
         return True
@@ -290,10 +319,12 @@ class Emitter:
 
         ``done`` says that this is the result; left out, a terminal status says so. A second result for a closed call
         is dropped (False) unless ``again``: the first stands. Facts for the reducer: ``input`` (arguments that came
-        late), ``name``, ``kind``, ``exit_code``, ``duration_ms``, ``result`` (only if it is not the content's text).
+        late), ``name``, ``kind``, ``exit_code``, ``duration_ms``, ``ended_at`` (if it is not the line's own time),
+        ``result`` (only if it is not the content's text), ``no_result`` (the content is about the call, not its
+        result).
         """
         call_id = self.clean(call_id)
-        key = call_id if key is None else key
+        key = call_id if key is None else ev.clean(key)
         call = self._calls.get(key) or self._new_call(key, call_id, stamp.parent)
         done = status in _TERMINAL if done is None else done
         if call.closed and not again:
@@ -366,8 +397,8 @@ class Emitter:
 
     def session_state(self, stamp: Stamp, **details: Any) -> None:
         """The ``session`` state, if it says anything new: sessionId, version, model, cwd, title."""
-        texts = {key: value for key, value in details.items() if isinstance(value, str)}
-        news = {key: self.clean(text) for key, text in texts.items() if self.session.get(key) != ev.clean(text)}
+        told = {key: value for key, value in details.items() if isinstance(value, str)}
+        news = {key: self.clean(value) for key, value in told.items() if self.session.get(key) != ev.clean(value)}
         if news:
             self.session.update(news)
             self.state("session", stamp, **news)
@@ -423,10 +454,14 @@ class Emitter:
         block.stamp = stamp
         return block
 
-    def _new_block(self, kind: str, stamp: Stamp) -> Block:
+    def _new_block(self, kind: str, stamp: Stamp, order: str | None = None) -> Block:
         self._blocks += 1
-        block = Block(self._blocks, stamp)
-        self._log(kind, stamp.parent).blocks.append(block)
+        block = Block(self._blocks, stamp, order)
+        blocks = self._log(kind, stamp.parent).blocks
+        at = len(blocks)
+        while at and _comes_after(blocks[at - 1].order, order):
+            at -= 1
+        blocks.insert(at, block)
         return block
 
     def _join(self, text: str) -> str:
@@ -466,6 +501,10 @@ class Emitter:
     def _later(self, kind: str, block: Block, stamp: Stamp) -> list[Block]:
         """The blocks after this one that have text: what is emitted for this one must move them back."""
         blocks = self._log(kind, stamp.parent).blocks
+        if not block.shown:  # its place is that of its first chunk, which comes now
+            block.shown = True
+            blocks.remove(block)
+            blocks.append(block)
         if blocks[-1] is block:
             return []
         return [b for b in blocks[blocks.index(block) + 1 :] if b.text]
@@ -491,6 +530,10 @@ class Emitter:
         self._call_count += 1
         call = self._calls[key] = Call(call_id, self._call_count, thread, self._turn)
         return call
+
+
+def _comes_after(order: str | None, other: str | None) -> bool:
+    return order is not None and other is not None and order > other
 
 
 def scoped(call_id: str, stamp: Stamp) -> str:

@@ -18,6 +18,7 @@ tell the first fault met when reading from the left:
 
 from __future__ import annotations
 
+import math
 import json as _std
 import re
 from collections.abc import Iterator
@@ -243,7 +244,7 @@ _number_cut = re.compile(rb"-?(?:(?:0|[1-9][0-9]*)(?:\.|(?:\.[0-9]+)?[eE][+-]?))
 _structural = re.compile(rb'["\[\]{},]').search
 
 _LITERALS = {b"true": True, b"false": False, b"null": None}
-_LAX_LITERALS = _LITERALS | {b"NaN": float("nan"), b"Infinity": float("inf")}
+_LAX_LITERALS = _LITERALS | {b"NaN": math.nan, b"Infinity": math.inf}
 
 
 def after_blanks(text: bytes, at: int) -> int:

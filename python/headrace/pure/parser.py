@@ -7,7 +7,7 @@ from typing import Any
 
 from . import event as ev
 from .detect import Detection, Detector
-from .dialect import DIALECTS, UNKNOWN, Mapper, is_record
+from .dialect import DIALECTS, UNKNOWN, Mapper, is_document, is_record
 from .emit import Emitter
 from .event import Event
 from .record import Intake, Record
@@ -51,6 +51,7 @@ class Parser:
             max_line_bytes=max_line_bytes,
             on_malformed=self._malformed,
             is_record=lambda value: is_record(value, self.dialect),
+            is_document=lambda value: is_document(value, self.dialect),
         )
         self._detector = Detector()
         self._waiting: list[Record] = []  # until the dialect is known

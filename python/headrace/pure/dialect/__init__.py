@@ -35,12 +35,14 @@ SURE = 100  # a Sign of this weight decides alone
 class Sign(NamedTuple):
     """That a record belongs to a dialect: how sure (SURE decides alone, weights of several records add up) and why.
 
+    ``document``: it is a whole session, which the harness writes as one pretty-printed object over many lines.
     A weight of 0 only says that the record has the shape of one; a weight below 0 speaks against the dialect.
     """
 
     weight: int
     why: str
     version: str | None = None
+    document: bool = False
 
 
 class Unknown:
@@ -63,21 +65,61 @@ class Mapper(Protocol):
     def judge(self, run: Reducer, exit: Exit) -> Ending | None: ...
 
 
-# they import SURE, Sign and UNKNOWN from here
-from . import evolve, evosci, kimi, kimi_context, kimi_wire, minicode, pi, pi_session  # noqa: E402
+from . import (  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+    acp,
+    claude,
+    claude_transcript,
+    codex,
+    codex_appserver,
+    codex_rollout,
+    copilot,
+    copilot_session,
+    droid,
+    droid_session,
+    evolve,
+    evosci,
+    gemini,
+    gemini_chat,
+    kimi,
+    kimi_context,
+    kimi_wire,
+    minicode,
+    opencode,
+    opencode_export,
+    pi,
+    pi_session,
+    qwen,
+    qwen_chat,
+)
 
 #: every dialect; the order is that of preference when a stream fits two equally well
 DIALECTS: dict[str, ModuleType] = {
     module.NAME: module
     for module in (
+        codex,
+        codex_appserver,
+        codex_rollout,
         pi,
         pi_session,
         evosci,
         minicode,
+        opencode,
+        opencode_export,
+        droid,
+        droid_session,
+        copilot,
+        copilot_session,
+        acp,
+        gemini,
+        gemini_chat,
+        qwen,
+        qwen_chat,
         kimi,
         kimi_wire,
         kimi_context,
         evolve,
+        claude,
+        claude_transcript,
     )
 }
 
@@ -86,3 +128,10 @@ def is_record(value: Any, dialect: str | None = None) -> bool:
     """True if the object has the shape of a top-level record of the dialect (of any, if none is known yet)."""
     modules = [DIALECTS[dialect]] if dialect is not None else DIALECTS.values()
     return any(module.sign(value) is not None for module in modules)
+
+
+def is_document(value: dict[str, Any], dialect: str | None = None) -> bool:
+    """True if the object, printed over many lines and alone in its source, is one record of the dialect (of any)."""
+    modules = [DIALECTS[dialect]] if dialect is not None else DIALECTS.values()
+    signs = (module.sign(value) for module in modules)
+    return any(sign is not None and sign.document for sign in signs)

@@ -6,6 +6,13 @@
 //!
 //! To add one: write its file, its Python twin, and a line in each table.
 
+mod anthropic;
+mod claude;
+mod claude_transcript;
+mod copilot;
+mod copilot_session;
+mod droid;
+mod droid_session;
 mod evolve;
 mod evosci;
 mod kimi;
@@ -13,13 +20,15 @@ mod kimi_context;
 mod kimi_journal;
 mod kimi_wire;
 mod minicode;
+mod opencode;
+mod opencode_export;
 mod pi;
 mod pi_session;
 
 use std::borrow::Cow;
 
 use crate::emit::Emitter;
-use crate::json::{Text, Value};
+use crate::json::{Str, Text, Value};
 use crate::record::Record;
 use crate::run::{Ending, Exit, Reducer};
 
@@ -33,6 +42,8 @@ pub struct Sign {
     pub weight: i32,
     pub why: Cow<'static, str>,
     pub version: Option<String>,
+    /// It is a whole session, which the harness writes as one pretty-printed object over many lines.
+    pub document: bool,
 }
 
 impl Sign {
@@ -50,6 +61,16 @@ impl Sign {
             weight,
             why,
             version,
+            document: false,
+        })
+    }
+
+    /// The sign of a document, sure.
+    pub fn of_document(why: &'static str) -> Option<Sign> {
+        let sign = Sign::new(SURE, why)?;
+        Some(Sign {
+            document: true,
+            ..sign
         })
     }
 }
@@ -95,6 +116,14 @@ pub static DIALECTS: &[Dialect] = &[
     pi_session::DIALECT,
     evosci::DIALECT,
     minicode::DIALECT,
+    claude::DIALECT,
+    claude_transcript::DIALECT,
+    opencode::DIALECT,
+    opencode_export::DIALECT,
+    droid::DIALECT,
+    droid_session::DIALECT,
+    copilot::DIALECT,
+    copilot_session::DIALECT,
     kimi::DIALECT,
     kimi_wire::DIALECT,
     kimi_context::DIALECT,
@@ -153,4 +182,20 @@ fn rule(table: &[(&str, &'static str)], kind: &str) -> Outcome {
 /// The text, unless it is empty.
 fn filled(text: Option<Text<'_>>) -> Option<Text<'_>> {
     text.filter(|text| !text.is_empty())
+}
+
+fn is_true(value: Option<Value<'_>>) -> bool {
+    value.and_then(|value| value.as_bool()) == Some(true)
+}
+
+/// The members of an object as a Python dict has them: of a repeated key, the last value.
+fn members(value: Value<'_>) -> Vec<(Str<'_>, Value<'_>)> {
+    let mut members: Vec<(Str<'_>, Value<'_>)> = Vec::new();
+    for (key, item) in value.entries() {
+        match members.iter_mut().find(|(k, _)| k.wtf8() == key.wtf8()) {
+            Some(known) => known.1 = item,
+            None => members.push((key, item)),
+        }
+    }
+    members
 }
