@@ -106,18 +106,23 @@ class Record:
 
 
 def native_type(value: dict[str, Any]) -> str | None:
-    """What a harness calls this kind of record: `type`, else `method`, else `msg.type`, else `role`."""
+    """What a harness calls this kind of record: `type`, else `method`, else `msg.type`, `message.type` or
+    `update.sessionUpdate`, else `role`."""
     kind = value.get("type")
     if isinstance(kind, str):
         return kind
     kind = value.get("method")
     if isinstance(kind, str):
         return kind
-    msg = value.get("msg")
-    if isinstance(msg, dict) and isinstance(msg.get("type"), str):
-        return msg["type"]  # type: ignore[no-any-return]
+    for holder, key in _INNER_TYPES:
+        inner = value.get(holder)
+        if isinstance(inner, dict) and isinstance(inner.get(key), str):
+            return inner[key]  # type: ignore[no-any-return]
     kind = value.get("role")
     return kind if isinstance(kind, str) else None
+
+
+_INNER_TYPES = (("msg", "type"), ("message", "type"), ("update", "sessionUpdate"))
 
 
 class Intake:

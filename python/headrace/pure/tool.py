@@ -116,6 +116,8 @@ def _diffs(spec: tuple[str, str, str], arguments: dict[str, Any]) -> Iterator[di
         list_name, _, new_name = new_name.partition("[].")
         old_name = old_name.partition("[].")[2]
         edits = arguments.get(list_name)
+        if isinstance(edits, dict):  # kimi: one edit stands without a list
+            edits = [edits]
         holders = [edit for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
     for holder in holders:
         new = _text_argument(holder, new_name)

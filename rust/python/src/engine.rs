@@ -2,6 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
+use std::sync::MutexGuard;
 
 use headrace_core::dialect;
 use headrace_core::event::{Event, Kind, Kinds, Sink};
@@ -12,29 +13,24 @@ use headrace_core::run::Exit;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::errors;
-use crate::feed::{Feed, buffer, bytes_of};
+use crate::errors::{self, Failure};
+use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
 use crate::objects::Builder;
 use crate::record::Record;
 
 #[pyclass(subclass, module = "headrace._native")]
 pub struct Engine {
     parser: Parser,
-    builder: Builder,
     on_malformed: Option<Py<PyAny>>,
     /// Native types of the records that are given out before their events.
     types: HashSet<String>,
-    feed: Option<Feed>,
-    ready: VecDeque<Py<PyAny>>,
-    /// Raised when what was ready before it is taken.
-    failed: Option<PyErr>,
-    done: bool,
+    pull: Pull,
 }
 
 /// What a call to the parser gave, as Python objects.
 struct Collector<'c, 'py> {
     py: Python<'py>,
-    builder: &'c mut Builder,
+    builder: MutexGuard<'static, Builder>,
     types: &'c HashSet<String>,
     on_malformed: Option<&'c Py<PyAny>>,
     out: &'c mut VecDeque<Py<PyAny>>,
@@ -67,7 +63,7 @@ impl Output for Collector<'_, '_> {
 
     fn malformed(&mut self, line: &Malformed) {
         if let (Some(call), None) = (self.on_malformed, &self.failed) {
-            self.failed = tell(self.py, self.builder, call, line).err();
+            self.failed = tell(self.py, &mut self.builder, call, line).err();
         }
     }
 }
@@ -102,30 +98,46 @@ impl Output for Quiet {
     }
 }
 
-impl Engine {
-    /// Runs the parser, and gives what came out.
-    fn collect<T>(
-        &mut self,
-        py: Python<'_>,
-        run: impl FnOnce(&mut Parser, Option<&mut Feed>, &mut dyn Output) -> PyResult<T>,
-    ) -> PyResult<T> {
-        let mut collector = Collector {
-            py,
-            builder: &mut self.builder,
-            types: &self.types,
-            on_malformed: self.on_malformed.as_ref(),
-            out: &mut self.ready,
-            failed: None,
-        };
-        let result = run(&mut self.parser, self.feed.as_mut(), &mut collector);
-        match collector.failed {
-            Some(error) => Err(error),
-            None => result,
-        }
+/// Gives the parser its input, and pushes what comes out onto the queue.
+fn parse(
+    py: Python<'_>,
+    parser: &mut Parser,
+    types: &HashSet<String>,
+    on_malformed: Option<&Py<PyAny>>,
+    input: Input<'_>,
+    out: &mut VecDeque<Py<PyAny>>,
+) -> Result<(), Failure> {
+    let mut collector = Collector {
+        py,
+        builder: Builder::shared(),
+        types,
+        on_malformed,
+        out,
+        failed: None,
+    };
+    let result = match input {
+        Input::Bytes(chunk) => parser.feed(chunk, &mut collector),
+        Input::End => parser.close(&mut collector),
+    };
+    match collector.failed {
+        Some(error) => Err(error.into()),
+        None => Ok(result?),
     }
+}
 
-    fn drain(&mut self) -> Vec<Py<PyAny>> {
-        self.ready.drain(..).collect()
+impl Engine {
+    fn parse_now(&mut self, py: Python<'_>, input: Input<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        let mut out = VecDeque::new();
+        let Engine {
+            parser,
+            on_malformed,
+            types,
+            ..
+        } = self;
+        match parse(py, parser, types, on_malformed.as_ref(), input, &mut out) {
+            Ok(()) => Ok(out.into()),
+            Err(failure) => Err(failure.raise(py)),
+        }
     }
 }
 
@@ -169,31 +181,19 @@ impl Engine {
         }
         Ok(Engine {
             parser,
-            builder: Builder::new(),
             on_malformed,
             types,
-            feed: None,
-            ready: VecDeque::new(),
-            failed: None,
-            done: false,
+            pull: Pull::default(),
         })
     }
 
     fn feed(&mut self, py: Python<'_>, chunk: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
         let chunk = buffer(chunk)?;
-        self.collect(py, |parser, _, output| {
-            let fed = parser.feed(bytes_of(&chunk), output);
-            fed.map_err(|error| errors::from_core(py, error))
-        })?;
-        Ok(self.drain())
+        self.parse_now(py, Input::Bytes(bytes_of(&chunk)))
     }
 
     fn close(&mut self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
-        self.collect(py, |parser, _, output| {
-            let closed = parser.close(output);
-            closed.map_err(|error| errors::from_core(py, error))
-        })?;
-        Ok(self.drain())
+        self.parse_now(py, Input::End)
     }
 
     /// The run so far as a dict; `code` and `stderr` are what the caller knows of the process.
@@ -209,36 +209,41 @@ impl Engine {
             stderr: stderr.unwrap_or_default(),
         };
         let run = self.parser.run(&exit);
-        Ok(self.builder.data(py, &run)?.unbind())
+        Ok(Builder::shared().data(py, &run)?.unbind())
     }
 
     fn report(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let report = self.parser.report().to_data();
-        Ok(self.builder.data(py, &report)?.unbind())
+        Ok(Builder::shared().data(py, &report)?.unbind())
     }
 
     /// (dialect, version, confidence, why), or None while the dialect is not known.
     #[getter]
     fn detection(&self) -> Option<(&'static str, Option<String>, f64, Vec<String>)> {
         let found = self.parser.detection()?.clone();
-        Some((found.dialect.name, found.version, found.confidence, found.why))
+        Some((
+            found.dialect.name,
+            found.version,
+            found.confidence,
+            found.why,
+        ))
     }
 
     // ---------------------------------------------------------------- pulling from a source
 
     fn attach_path(&mut self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        self.feed = Some(Feed::path(py, path)?);
+        self.pull.attach(Feed::path(py, path)?);
         Ok(())
     }
 
     #[cfg(unix)]
     fn attach_descriptor(&mut self, py: Python<'_>, number: i32, name: &str) -> PyResult<()> {
-        self.feed = Some(Feed::descriptor(py, number, name)?);
+        self.pull.attach(Feed::descriptor(py, number, name)?);
         Ok(())
     }
 
     fn attach_chunks(&mut self, chunks: Py<PyAny>, name: &str) {
-        self.feed = Some(Feed::chunks(chunks, name));
+        self.pull.attach(Feed::chunks(chunks, name));
     }
 
     /// Reads the attached source to its end for the run alone; the GIL is not held while bytes are parsed.
@@ -250,23 +255,24 @@ impl Engine {
         let mut more = true;
         while more {
             let parser = &mut self.parser;
-            more = match &mut self.feed {
-                Some(feed) => {
-                    feed.step_silently(py, &mut |chunk| parser.feed(chunk, &mut quiet))?
-                }
-                None => false,
+            let step = match self.pull.feed() {
+                Some(feed) => feed.step_silently(py, &mut |chunk| {
+                    parser.feed(chunk, &mut quiet)?;
+                    Ok(())
+                }),
+                None => Ok(false),
             };
+            more = step.map_err(|failure| failure.raise(py))?;
             if !more {
                 let closed = self.parser.close(&mut quiet);
                 closed.map_err(|error| errors::from_core(py, error))?;
             }
             if let Some(call) = &self.on_malformed {
                 for line in quiet.malformed.drain(..) {
-                    tell(py, &mut self.builder, call, &line)?;
+                    tell(py, &mut Builder::shared(), call, &line)?;
                 }
             }
         }
-        self.feed = None;
         Ok(())
     }
 
@@ -275,36 +281,14 @@ impl Engine {
     }
 
     fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(Some(event));
-            }
-            if let Some(error) = self.failed.take() {
-                return Err(error);
-            }
-            if self.done {
-                return Ok(None);
-            }
-            let more = self.collect(py, |parser, feed, output| match feed {
-                Some(feed) => feed.step(py, &mut |chunk| parser.feed(chunk, output)),
-                None => Ok(false),
-            });
-            match more {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.done = true;
-                    self.feed = None;
-                    let closed = self.collect(py, |parser, _, output| {
-                        let closed = parser.close(output);
-                        closed.map_err(|error| errors::from_core(py, error))
-                    });
-                    self.failed = closed.err();
-                }
-                Err(error) => {
-                    self.done = true;
-                    self.failed = Some(error);
-                }
-            }
-        }
+        let Engine {
+            parser,
+            on_malformed,
+            types,
+            pull,
+        } = self;
+        pull.next(py, &mut |input, out| {
+            parse(py, parser, types, on_malformed.as_ref(), input, out)
+        })
     }
 }

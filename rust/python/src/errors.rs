@@ -8,7 +8,9 @@ use pyo3::sync::PyOnceLock;
 
 fn class<'py>(py: Python<'py>, name: &'static str) -> PyResult<Bound<'py, PyAny>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module = MODULE.get_or_try_init(py, || PyModule::import(py, "headrace.errors").map(Bound::unbind))?;
+    let module = MODULE.get_or_try_init(py, || {
+        PyModule::import(py, "headrace.errors").map(Bound::unbind)
+    })?;
     module.bind(py).getattr(name)
 }
 
@@ -55,4 +57,37 @@ pub fn unknown_dialect(py: Python<'_>, name: &str) -> PyErr {
         known.join(", ")
     );
     raise(py, "UnknownDialect", (text,))
+}
+
+/// What ends a step: an error of the core, or one raised by Python code that was called.
+pub enum Failure {
+    Core(Error),
+    Python(PyErr),
+}
+
+impl Failure {
+    pub fn raise(self, py: Python<'_>) -> PyErr {
+        match self {
+            Failure::Core(error) => from_core(py, error),
+            Failure::Python(error) => error,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Core(error)
+    }
+}
+
+impl From<SourceError> for Failure {
+    fn from(error: SourceError) -> Self {
+        Failure::Core(error.into())
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Self {
+        Failure::Python(error)
+    }
 }

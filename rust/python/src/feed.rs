@@ -1,14 +1,17 @@
 //! Where chunks come from: pulled from a file or descriptor in Rust, or from a Python iterator.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
 
 use headrace_core::record::Error;
-use headrace_core::source::{Decoder, Source};
+use headrace_core::source::{Decoder, Source, SourceError};
 use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyStopIteration;
+use pyo3::intern;
 use pyo3::prelude::*;
 
-use crate::errors;
+use crate::errors::{self, Failure};
 
 /// How much of a large buffer is parsed at a time: the consumer gets what is there before the rest is read.
 const SLICE: usize = 1 << 16;
@@ -43,7 +46,7 @@ impl Feed {
         let copy = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned();
         let file = File::from(copy.map_err(|error| {
             let name = name.to_owned();
-            let error = headrace_core::source::SourceError::Open { name, error };
+            let error = SourceError::Open { name, error };
             errors::from_source(py, &error)
         })?);
         Ok(Feed::Native(Source::reader(file, name)))
@@ -59,12 +62,7 @@ impl Feed {
     }
 
     /// Gives the parser the next bytes; false at the end.
-    pub fn step(
-        &mut self,
-        py: Python<'_>,
-        parse: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
-    ) -> PyResult<bool> {
-        let raise = |error| errors::from_core(py, error);
+    fn step(&mut self, py: Python<'_>, parse: &mut Parse<'_>) -> Result<bool, Failure> {
         match self {
             Feed::Native(source) => {
                 // read without the GIL, parse with it: what is parsed becomes Python objects at once
@@ -75,9 +73,9 @@ impl Feed {
                         Ok(())
                     })
                 });
-                parse(&read).map_err(raise)?;
+                parse(&read)?;
                 py.check_signals()?;
-                more.map_err(raise)
+                Ok(more?)
             }
             Feed::Python {
                 chunks,
@@ -85,45 +83,102 @@ impl Feed {
                 rest,
             } => {
                 if rest.is_none() {
-                    let next = chunks.bind(py).call_method0(pyo3::intern!(py, "__next__"));
-                    match next {
+                    match chunks.bind(py).call_method0(intern!(py, "__next__")) {
                         Ok(chunk) => *rest = Some((buffer(&chunk)?, 0)),
-                        Err(error)
-                            if error.is_instance_of::<pyo3::exceptions::PyStopIteration>(py) =>
-                        {
-                            decoder.finish(&mut |chunk| parse(chunk)).map_err(raise)?;
+                        Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
+                            decoder.finish(&mut |chunk: &[u8]| parse(chunk))?;
                             return Ok(false);
                         }
-                        Err(error) => return Err(error),
+                        Err(error) => return Err(error.into()),
                     }
                 }
                 if let Some((chunk, at)) = rest {
                     let bytes = &bytes_of(chunk)[*at..];
                     let slice = &bytes[..bytes.len().min(SLICE)];
-                    let result = decoder.push(slice, &mut |chunk| parse(chunk));
+                    let last = slice.len() == bytes.len();
                     *at += slice.len();
-                    if slice.len() == bytes.len() {
+                    let result = decoder.push(slice, &mut |chunk: &[u8]| parse(chunk));
+                    if last {
                         *rest = None;
                     }
-                    result.map_err(raise)?;
+                    result?;
                 }
                 Ok(true)
             }
         }
     }
 
-    /// As [`step`](Feed::step), many steps at once and without the GIL where nothing of Python is needed.
+    /// As `step`, for a parser that needs nothing of Python: the GIL is not held while a native source is parsed.
     pub fn step_silently(
         &mut self,
         py: Python<'_>,
-        parse: &mut (dyn FnMut(&[u8]) -> Result<(), Error> + Send),
-    ) -> PyResult<bool> {
+        parse: &mut (dyn FnMut(&[u8]) -> Result<(), Failure> + Send),
+    ) -> Result<bool, Failure> {
         let Feed::Native(source) = self else {
-            return self.step(py, parse);
+            return self.step(py, &mut |chunk| parse(chunk));
         };
-        let more = py.detach(|| source.step::<Error>(&mut |chunk| parse(chunk)));
+        let more = py.detach(|| source.step(&mut |chunk| parse(chunk)));
         py.check_signals()?;
-        more.map_err(|error| errors::from_core(py, error))
+        more
+    }
+}
+
+type Parse<'p> = dyn FnMut(&[u8]) -> Result<(), Failure> + 'p;
+
+/// What a parser is given: the next bytes, or the end.
+pub enum Input<'i> {
+    Bytes(&'i [u8]),
+    End,
+}
+
+/// An iterator over what a parser makes of an attached source. What came before an error is given before it is raised.
+#[derive(Default)]
+pub struct Pull {
+    feed: Option<Feed>,
+    ready: VecDeque<Py<PyAny>>,
+    failed: Option<PyErr>,
+    done: bool,
+}
+
+impl Pull {
+    pub fn attach(&mut self, feed: Feed) {
+        self.feed = Some(feed);
+    }
+
+    pub fn feed(&mut self) -> Option<&mut Feed> {
+        self.feed.as_mut()
+    }
+
+    /// The next object; None at the end. `parse` pushes what it makes of its input onto the queue.
+    pub fn next(
+        &mut self,
+        py: Python<'_>,
+        parse: &mut dyn FnMut(Input<'_>, &mut VecDeque<Py<PyAny>>) -> Result<(), Failure>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        loop {
+            if let Some(object) = self.ready.pop_front() {
+                return Ok(Some(object));
+            }
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            if self.done {
+                return Ok(None);
+            }
+            let ready = &mut self.ready;
+            let more = match &mut self.feed {
+                Some(feed) => feed.step(py, &mut |chunk| parse(Input::Bytes(chunk), ready)),
+                None => Ok(false),
+            };
+            let result = match more {
+                Ok(true) => continue,
+                Ok(false) => parse(Input::End, &mut self.ready),
+                Err(failure) => Err(failure),
+            };
+            self.done = true;
+            self.feed = None;
+            self.failed = result.err().map(|failure| failure.raise(py));
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Python objects from JSON values, data and events.
 
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
 use headrace_core::data::Data;
-use headrace_core::event::{
-    Content, Event, Image, Item, Location, PlanEntry, Stamp, Update,
-};
+use headrace_core::event::{Content, Event, Image, Item, Location, PlanEntry, Stamp, Update};
 use headrace_core::json::{Kind, Str, Tape, Value};
 use headrace_core::number::Number;
 use pyo3::intern;
@@ -61,15 +61,19 @@ fn hash(bytes: &[u8]) -> usize {
 }
 
 /// Builds Python objects; keeps what can be used again.
+#[derive(Default)]
 pub struct Builder {
     keys: Keys,
 }
 
+/// The builder that the whole process shares: keys are the same few in all streams.
+static SHARED: LazyLock<Mutex<Builder>> = LazyLock::new(Mutex::default);
+
 impl Builder {
-    pub fn new() -> Self {
-        Builder {
-            keys: Keys::default(),
-        }
+    /// The shared builder, for as long as the guard is held.
+    pub fn shared() -> MutexGuard<'static, Builder> {
+        // The GIL is held, so that nobody waits here; building calls no code that could come back here.
+        SHARED.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     // ---------------------------------------------------------------- JSON
@@ -83,7 +87,10 @@ impl Builder {
     ) -> PyResult<Bound<'py, PyAny>> {
         match value.kind() {
             Kind::Null => Ok(py.None().into_bound(py)),
-            Kind::Bool => Ok((value.as_bool() == Some(true)).into_pyobject(py)?.to_owned().into_any()),
+            Kind::Bool => Ok((value.as_bool() == Some(true))
+                .into_pyobject(py)?
+                .to_owned()
+                .into_any()),
             Kind::Number => number(py, value),
             Kind::String => match value.as_str() {
                 Some(text) => string(py, text, halves),
@@ -342,7 +349,9 @@ fn number<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Bound<'py, PyAny>>
             // one object, so that two readings of a stream compare equal
             static NAN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
             let nan = NAN.get_or_try_init(py, || {
-                PyModule::import(py, "math")?.getattr("nan").map(Bound::unbind)
+                PyModule::import(py, "math")?
+                    .getattr("nan")
+                    .map(Bound::unbind)
             })?;
             return Ok(nan.bind(py).clone());
         }

@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::engine::tell;
-use crate::errors;
-use crate::feed::{Feed, buffer, bytes_of};
+use crate::errors::Failure;
+use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
 use crate::objects::{Builder, Halves};
 
 /// One record; nothing of it is decoded that is not asked for.
@@ -76,14 +76,14 @@ impl Record {
 
     fn to_dict(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.look(|value| {
-            let object = Builder::new().value(py, value, Halves::Keep)?;
+            let object = Builder::shared().value(py, value, Halves::Keep)?;
             Ok(object.unbind())
         })
     }
 
     fn __getitem__(&self, py: Python<'_>, key: &str) -> PyResult<Py<PyAny>> {
         self.look(|value| match value.get(key) {
-            Some(value) => Ok(Builder::new().value(py, value, Halves::Keep)?.unbind()),
+            Some(value) => Ok(Builder::shared().value(py, value, Halves::Keep)?.unbind()),
             None => Err(PyKeyError::new_err(key.to_owned())),
         })
     }
@@ -98,7 +98,7 @@ impl Record {
         let keys: Vec<String> = path.extract()?;
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         self.look(|value| match value.path(&keys) {
-            Some(value) => Ok(Builder::new().value(py, value, Halves::Keep)?.unbind()),
+            Some(value) => Ok(Builder::shared().value(py, value, Halves::Keep)?.unbind()),
             None => Ok(py.None()),
         })
     }
@@ -115,17 +115,12 @@ impl Record {
 #[pyclass(subclass, module = "headrace._native")]
 pub struct Reader {
     reader: reader::Reader,
-    builder: Builder,
     on_malformed: Option<Py<PyAny>>,
-    feed: Option<Feed>,
-    ready: VecDeque<Py<PyAny>>,
-    failed: Option<PyErr>,
-    done: bool,
+    pull: Pull,
 }
 
 struct Collector<'c, 'py> {
     py: Python<'py>,
-    builder: &'c mut Builder,
     on_malformed: Option<&'c Py<PyAny>>,
     out: &'c mut VecDeque<Py<PyAny>>,
     failed: Option<PyErr>,
@@ -143,28 +138,47 @@ impl Records for Collector<'_, '_> {
 
     fn malformed(&mut self, line: &Malformed) {
         if let (Some(call), None) = (self.on_malformed, &self.failed) {
-            self.failed = tell(self.py, self.builder, call, line).err();
+            self.failed = tell(self.py, &mut Builder::shared(), call, line).err();
         }
     }
 }
 
+/// Gives the reader its input, and pushes the records onto the queue.
+fn read(
+    py: Python<'_>,
+    reader: &mut reader::Reader,
+    on_malformed: Option<&Py<PyAny>>,
+    input: Input<'_>,
+    out: &mut VecDeque<Py<PyAny>>,
+) -> Result<(), Failure> {
+    let mut collector = Collector {
+        py,
+        on_malformed,
+        out,
+        failed: None,
+    };
+    let result = match input {
+        Input::Bytes(chunk) => reader.feed(chunk, &mut collector),
+        Input::End => reader.close(&mut collector),
+    };
+    match collector.failed {
+        Some(error) => Err(error.into()),
+        None => Ok(result?),
+    }
+}
+
 impl Reader {
-    fn collect<T>(
-        &mut self,
-        py: Python<'_>,
-        run: impl FnOnce(&mut reader::Reader, Option<&mut Feed>, &mut dyn Records) -> PyResult<T>,
-    ) -> PyResult<T> {
-        let mut collector = Collector {
+    fn read_now(&mut self, py: Python<'_>, input: Input<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        let mut out = VecDeque::new();
+        match read(
             py,
-            builder: &mut self.builder,
-            on_malformed: self.on_malformed.as_ref(),
-            out: &mut self.ready,
-            failed: None,
-        };
-        let result = run(&mut self.reader, self.feed.as_mut(), &mut collector);
-        match collector.failed {
-            Some(error) => Err(error),
-            None => result,
+            &mut self.reader,
+            self.on_malformed.as_ref(),
+            input,
+            &mut out,
+        ) {
+            Ok(()) => Ok(out.into()),
+            Err(failure) => Err(failure.raise(py)),
         }
     }
 }
@@ -185,57 +199,50 @@ impl Reader {
         };
         Reader {
             reader: reader::Reader::new(only, options),
-            builder: Builder::new(),
             on_malformed,
-            feed: None,
-            ready: VecDeque::new(),
-            failed: None,
-            done: false,
+            pull: Pull::default(),
         }
     }
 
     fn feed(&mut self, py: Python<'_>, chunk: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
         let chunk = buffer(chunk)?;
-        self.collect(py, |reader, _, records| {
-            let fed = reader.feed(bytes_of(&chunk), records);
-            fed.map_err(|error| errors::from_core(py, error))
-        })?;
-        Ok(self.ready.drain(..).collect())
+        self.read_now(py, Input::Bytes(bytes_of(&chunk)))
     }
 
     fn close(&mut self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
-        self.collect(py, |reader, _, records| {
-            let closed = reader.close(records);
-            closed.map_err(|error| errors::from_core(py, error))
-        })?;
-        Ok(self.ready.drain(..).collect())
+        self.read_now(py, Input::End)
     }
 
-    fn report(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    fn report(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let report = self.reader.report().to_data();
-        Ok(self.builder.data(py, &report)?.unbind())
+        Ok(Builder::shared().data(py, &report)?.unbind())
     }
 
     /// (dialect, version, confidence, why): the best guess so far, or None.
     #[getter]
     fn detection(&self) -> Option<(&'static str, Option<String>, f64, Vec<String>)> {
         let found = self.reader.detection()?;
-        Some((found.dialect.name, found.version, found.confidence, found.why))
+        Some((
+            found.dialect.name,
+            found.version,
+            found.confidence,
+            found.why,
+        ))
     }
 
     fn attach_path(&mut self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        self.feed = Some(Feed::path(py, path)?);
+        self.pull.attach(Feed::path(py, path)?);
         Ok(())
     }
 
     #[cfg(unix)]
     fn attach_descriptor(&mut self, py: Python<'_>, number: i32, name: &str) -> PyResult<()> {
-        self.feed = Some(Feed::descriptor(py, number, name)?);
+        self.pull.attach(Feed::descriptor(py, number, name)?);
         Ok(())
     }
 
     fn attach_chunks(&mut self, chunks: Py<PyAny>, name: &str) {
-        self.feed = Some(Feed::chunks(chunks, name));
+        self.pull.attach(Feed::chunks(chunks, name));
     }
 
     fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -243,36 +250,13 @@ impl Reader {
     }
 
     fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        loop {
-            if let Some(record) = self.ready.pop_front() {
-                return Ok(Some(record));
-            }
-            if let Some(error) = self.failed.take() {
-                return Err(error);
-            }
-            if self.done {
-                return Ok(None);
-            }
-            let more = self.collect(py, |reader, feed, records| match feed {
-                Some(feed) => feed.step(py, &mut |chunk| reader.feed(chunk, records)),
-                None => Ok(false),
-            });
-            match more {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.done = true;
-                    self.feed = None;
-                    let closed = self.collect(py, |reader, _, records| {
-                        let closed = reader.close(records);
-                        closed.map_err(|error| errors::from_core(py, error))
-                    });
-                    self.failed = closed.err();
-                }
-                Err(error) => {
-                    self.done = true;
-                    self.failed = Some(error);
-                }
-            }
-        }
+        let Reader {
+            reader,
+            on_malformed,
+            pull,
+        } = self;
+        pull.next(py, &mut |input, out| {
+            read(py, reader, on_malformed.as_ref(), input, out)
+        })
     }
 }

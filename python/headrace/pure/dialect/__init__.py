@@ -13,6 +13,10 @@ A dialect module has
     for a record type that it does not know. ``close()`` is called at the end of the stream, and ``judge(run, exit)``
     when a verdict is asked for and the stream has not said how it ended (None: nothing special is known).
 
+Where a harness prints plain text instead of records when it fails, its Mapper may have ``tail(lines)``, called before
+``close`` with the lines after the last record that are no JSON, and its module ``text_sign(line)``, which says why such
+a line is the harness's (or None): it decides on streams without any record.
+
 To add one: write its module, its Rust twin, and a line in each table.
 """
 
@@ -32,6 +36,7 @@ class Sign(NamedTuple):
     """That a record belongs to a dialect: how sure (SURE decides alone, weights of several records add up) and why.
 
     ``document``: it is a whole session, which the harness writes as one pretty-printed object over many lines.
+    A weight of 0 only says that the record has the shape of one; a weight below 0 speaks against the dialect.
     """
 
     weight: int
@@ -61,22 +66,39 @@ class Mapper(Protocol):
 
 
 from . import (  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
+    acp,
+    claude,
+    claude_transcript,
+    codex,
+    codex_appserver,
+    codex_rollout,
     copilot,
     copilot_session,
     droid,
     droid_session,
+    evolve,
     evosci,
+    gemini,
+    gemini_chat,
+    kimi,
+    kimi_context,
+    kimi_wire,
     minicode,
     opencode,
     opencode_export,
     pi,
     pi_session,
+    qwen,
+    qwen_chat,
 )
 
 #: every dialect; the order is that of preference when a stream fits two equally well
 DIALECTS: dict[str, ModuleType] = {
     module.NAME: module
     for module in (
+        codex,
+        codex_appserver,
+        codex_rollout,
         pi,
         pi_session,
         evosci,
@@ -87,6 +109,17 @@ DIALECTS: dict[str, ModuleType] = {
         droid_session,
         copilot,
         copilot_session,
+        acp,
+        gemini,
+        gemini_chat,
+        qwen,
+        qwen_chat,
+        kimi,
+        kimi_wire,
+        kimi_context,
+        evolve,
+        claude,
+        claude_transcript,
     )
 }
 

@@ -142,7 +142,7 @@ class Reducer:
         facts["started_at"] = event.facts.get("started_at") or event.stamp.timestamp
         call.order = event.facts.get("order")
         self._status(facts, update["status"])
-        self._content(facts, update)
+        self._content(event, facts)
         self.progress.called(event)
 
     def _call_update(self, event: Event) -> None:
@@ -158,7 +158,7 @@ class Reducer:
                 facts[key] = event.facts[key]
         if event.facts["done"]:
             facts["ended_at"] = event.facts.get("ended_at") or event.stamp.timestamp
-        self._content(facts, update)
+        self._content(event, facts)
         if event.facts.get("result") is not None:
             facts["result"] = event.facts["result"]
         self.progress.updated(event)
@@ -167,10 +167,12 @@ class Reducer:
         facts["status"] = status
         facts["ok"] = {"completed": True, "failed": False}.get(status)
 
-    def _content(self, facts: dict[str, Any], update: dict[str, Any]) -> None:
+    def _content(self, event: Event, facts: dict[str, Any]) -> None:
+        if event.facts.get("no_result"):
+            return
         texts = [
             item["content"]["text"]
-            for item in update.get("content", ())
+            for item in event.update.get("content", ())
             if item["type"] == "content" and item["content"]["type"] == "text"
         ]
         if texts:
@@ -217,7 +219,8 @@ class Reducer:
         exit = exit or Exit()
         told = self.progress.decide(self, report, judge, exit)
         errors = list(self.errors)
-        if told["outcome"] == "failed" and not errors and exit.stderr_text:
+        by_stderr = told["outcome"] == "failed" or told["reason"] == "stderr"  # the latter: only stderr names the limit
+        if by_stderr and not errors and exit.stderr_text:
             errors.append({"message": exit.stderr_text, "fatal": True, "line": None})
         return {
             "dialect": dialect,

@@ -6,6 +6,9 @@
 //!
 //! To add one: write its file, its Python twin, and a line in each table.
 
+mod anthropic;
+mod claude;
+mod claude_transcript;
 mod copilot;
 mod copilot_session;
 mod droid;
@@ -102,6 +105,8 @@ pub static DIALECTS: &[Dialect] = &[
     pi_session::DIALECT,
     evosci::DIALECT,
     minicode::DIALECT,
+    claude::DIALECT,
+    claude_transcript::DIALECT,
     opencode::DIALECT,
     opencode_export::DIALECT,
     droid::DIALECT,
