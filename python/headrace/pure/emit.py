@@ -31,7 +31,7 @@ class Block:
         self.order = order
         self.text = ""  # as emitted
         self.half = ""  # a high surrogate that waits for its low half
-        self.shown = False  # a chunk of it was emitted
+        self.shown = order is not None  # it has its place: by its order, or that of its first chunk
 
 
 class TextLog:
