@@ -229,8 +229,8 @@ def reduce(
         dialect: name of the dialect; None finds it by content.
         exit_code: of the harness's process if the caller knows it, as ``subprocess`` gives it (or 128+n for a signal).
         stderr: what the harness printed there. Exit code and stderr only decide what the stream left open.
-        transcript: the session file that the harness wrote of the same run, or a list of them (the main thread's and its
-            sub-agents'). Facts that the stream does not show are taken from there; `Run.sources` tells which.
+        transcript: the session file that the harness wrote of the same run, or a list of them (the main thread's and
+            its sub-agents'). Facts that the stream does not show are taken from there; `Run.sources` tells which.
         strict: salvage nothing, and raise `MalformedLine` at the first malformed line.
 
     Returns:

@@ -1,8 +1,8 @@
 """One run out of a live stream and the session files of the same run.
 
-Both are reduced first, by whichever backend; this module only joins the dicts. The stream has the say on the verdict, on
-the texts and on the order of things. What it lacks (None, an absent call, no thinking, no usage) is taken from the file,
-and `Run.sources` names each fact that was: a dotted path, such as ``tool_calls[3].result``, with the file and its dialect.
+Both are reduced first, by whichever backend; this module only joins the dicts. The stream has the say on the verdict,
+on the texts and on the order of things. What it lacks (None, an absent call, no thinking, no usage) is taken from the
+file, and `Run.sources` names each fact that was: a dotted path, such as ``tool_calls[3].result``, with its file.
 """
 
 from __future__ import annotations
@@ -216,10 +216,8 @@ class _Fusion:
             self._take_subagent(part, theirs, mine)
 
     def _take_subagent(self, part: Part, theirs: str | None, mine: str) -> None:
-        if theirs is None:
-            said = part.run
-        else:
-            said = next((agent for agent in part.run["subagents"] if agent["tool_call_id"] == theirs), None)
+        own = [part.run] if theirs is None else part.run["subagents"]
+        said = next((agent for agent in own if theirs is None or agent["tool_call_id"] == theirs), None)
         agents = self.run["subagents"]
         at = next((at for at, agent in enumerate(agents) if agent["tool_call_id"] == mine), None)
         if said is None:
@@ -388,9 +386,7 @@ def _by_place(
         rivals = [
             k
             for k in ours
-            if k not in found
-            and mine[k]["kind"] == kind
-            and not any(min(i, k) < other < max(i, k) for other in found)
+            if k not in found and mine[k]["kind"] == kind and not any(min(i, k) < other < max(i, k) for other in found)
         ]
         if len(there) == 1 and rivals == [i]:
             yield i, there[0]

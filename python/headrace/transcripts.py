@@ -1,8 +1,8 @@
 """Session files of a run that was also read live: which of a file's turns are the stream's, and whose file it is.
 
-A session file may hold more than the process that printed the stream did: earlier and later runs of the same session. It
-is cut at its prompts, and only the turns that the stream shows count. A file may also be a sub-agent's; then it belongs
-to the call that started it.
+A session file may hold more than the process that printed the stream did: earlier and later runs of the same session.
+It is cut at its prompts, and only the turns that the stream shows count. A file may also be a sub-agent's; then it
+belongs to the call that started it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 from . import _backend
@@ -95,7 +96,7 @@ class File(Stream):
         cuts = self.prompts()[1:]
         lines = self.data.split(b"\n")
         starts = [0, *(cut - 1 for cut in cuts), len(lines)]
-        parts = [b"\n".join(lines[a:b]) + b"\n" for a, b in zip(starts, starts[1:], strict=False)]
+        parts = [b"\n".join(lines[a:b]) + b"\n" for a, b in pairwise(starts)]
         parts[-1] = parts[-1][:-1]
         return parts
 
@@ -183,7 +184,7 @@ def _said(run: Facts) -> list[Facts]:
 
 
 def _aligned(texts: list[str], told: list[tuple[str, int]], calls: set[int]) -> set[int]:
-    """The turns of the texts that both show, one after the other; of equal fits the one with the calls, then the last."""
+    """The turns of the texts that both show in a row; of equal fits the one with the calls, then the last."""
     best: tuple[int, int] = (0, 0)
     turns: set[int] = set()
     for shift in range(1 - len(texts), len(told)):
@@ -252,12 +253,12 @@ def fuse_files(stream: Stream, files: list[File]) -> tuple[Facts, dict[str, Fact
         owners = [_parent(file, run["session_id"], calls, taken) for file in waiting]
         if not any(owners):
             owners = [_stray(stream, file) for file in waiting]
-        at = next((at for at, owner in enumerate(owners) if owner is not None), None)
-        if at is None:
+        if not any(owners):
             raise _mismatch(stream, waiting[0])
-        file = waiting.pop(at)
-        taken.add(owners[at])
-        parts.append(Part(file.run, file.name, file.dialect, file.diffs(file.run), parent=owners[at]))
+        file, owner = next(pair for pair in zip(waiting, owners, strict=True) if pair[1] is not None)
+        waiting.remove(file)
+        taken.add(owner)
+        parts.append(Part(file.run, file.name, file.dialect, file.diffs(file.run), parent=owner))
     return fuse(run, diffs, parts)
 
 
@@ -270,7 +271,13 @@ def _is_main(run: Facts, file: File, diffs: list[list[Facts]]) -> bool:
         return True
     if {m["text"] for m in _said(run)} & {m["text"] for m in _said(file.run)}:
         return True
-    return any(True for _ in match_calls(run["tool_calls"], file.run["tool_calls"], None, diffs, file.diffs(file.run)))
+    mine_calls, their_calls = run["tool_calls"], file.run["tool_calls"]
+    pairs = match_calls(mine_calls, their_calls, None, diffs, file.diffs(file.run))
+    # ids such as call_01 prove nothing
+    return any(
+        mine_calls[i]["id"] != their_calls[j]["id"] or mine_calls[i]["input"] == their_calls[j]["input"]
+        for i, j in pairs
+    )
 
 
 def _parent(file: File, session_id: str | None, calls: list[Facts], taken: set[Any]) -> str | None:
