@@ -74,6 +74,8 @@ struct Block {
     text: String,
     /// A high surrogate that waits for its low half, with the stamp of its line.
     half: Option<(u16, Stamp<'static>)>,
+    /// A chunk of it was emitted.
+    shown: bool,
 }
 
 /// The blocks of one thread and kind that can still change, in order.
@@ -186,6 +188,8 @@ pub struct Call<'a> {
     /// A new call, even if one with this id is still open in this turn.
     pub again: bool,
     pub started_at: Option<Text<'a>>,
+    /// The content is about the call, not its result.
+    pub no_result: bool,
 }
 
 impl<'a> Call<'a> {
@@ -205,6 +209,7 @@ impl<'a> Call<'a> {
             locations: None,
             again: false,
             started_at: None,
+            no_result: false,
         }
     }
 }
@@ -256,6 +261,12 @@ impl<'s> Emitter<'s> {
     /// Whether a text of the record could not be shown as it was.
     pub fn is_lossy(&self) -> bool {
         self.lossy
+    }
+
+    /// The text as it can be encoded; marks the record lossy if that changed it.
+    pub fn clean<'a>(&mut self, text: Text<'a>) -> Cow<'a, str> {
+        self.lossy |= text.is_lossy();
+        text.into_cow()
     }
 
     // ---------------------------------------------------------------- text
@@ -342,6 +353,13 @@ impl<'s> Emitter<'s> {
             block: self.memory.block_count,
         };
         self.emit(EventUpdate::Chunk(chunk), stamp);
+    }
+
+    /// A chunk for a content block that events have no shape for: the stamp's `extra` holds it.
+    pub fn blank(&mut self, kind: Kind, stamp: &Stamp<'_>) {
+        self.memory.block_count += 1;
+        let number = self.memory.block_count;
+        self.chunk(kind, number, "", 0, stamp);
     }
 
     /// The text so far of the open block `key`; None if no such block is open.
@@ -499,6 +517,7 @@ impl<'s> Emitter<'s> {
             locations,
             call: number,
             started_at: call.started_at.as_deref(),
+            no_result: call.no_result,
         };
         self.emit(EventUpdate::ToolCall(event), stamp);
         let thread = self.memory.thread(stamp.thread());
@@ -717,6 +736,7 @@ impl<'s> Emitter<'s> {
             number,
             text: String::new(),
             half: None,
+            shown: false,
         });
         blocks.len() - 1
     }
@@ -725,6 +745,7 @@ impl<'s> Emitter<'s> {
         if text.is_empty() {
             return;
         }
+        let at = self.show(thread, kind, at);
         let later = self.later_chars(thread, kind, at);
         let block = self.block(thread, kind, at);
         block.text.push_str(text);
@@ -738,6 +759,8 @@ impl<'s> Emitter<'s> {
         if block.text == text {
             return;
         }
+        let at = self.show(thread, kind, at);
+        let block = self.block(thread, kind, at);
         let same = common_prefix(&block.text, text);
         let gone = block.text[same..].chars().count();
         block.text.truncate(same);
@@ -746,6 +769,25 @@ impl<'s> Emitter<'s> {
         let gone = gone + self.later_chars(thread, kind, at);
         self.chunk(kind, number, &text[same..], gone, stamp);
         self.say_later_again(thread, kind, at, stamp);
+    }
+
+    /// The place of a block of which something is emitted now: that of its first chunk.
+    fn show(&mut self, thread: usize, kind: Kind, at: usize) -> usize {
+        let log = self.log(thread, kind);
+        if log.blocks[at].shown {
+            return at;
+        }
+        log.blocks[at].shown = true;
+        log.blocks[at..].rotate_left(1);
+        let last = log.blocks.len() - 1;
+        for (_, _, place) in &mut log.open {
+            if *place == at {
+                *place = last;
+            } else if *place > at {
+                *place -= 1;
+            }
+        }
+        last
     }
 
     /// Characters of the blocks after this one: what is emitted for this one must move them back.

@@ -498,7 +498,7 @@ class Mapper:
             if self.calls.is_new("session/request_permission", call_id):
                 self._break()
                 self._opens(stamp)
-            self.calls.ask(call_id, update, stamp)
+            self.calls.ask(call_id, update or subject, stamp)
         if self.merged and "id" in value:
             self.asks[request_id(value["id"])] = Ask(self.out, call_id, params.get("options"))
         self.out.state(

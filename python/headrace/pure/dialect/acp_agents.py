@@ -99,7 +99,7 @@ def tool_name(agent: str, call_id: str, update: dict[str, Any], first: bool) -> 
     if first and AGENTS[agent].title_is_name and isinstance(title, str) and title and " " not in title:
         return title
     if agent == "gemini" and "__" in call_id:
-        return call_id.partition("__")[0]
+        return call_id.partition("__")[0] or None
     return None
 
 

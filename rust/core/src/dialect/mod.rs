@@ -6,6 +6,7 @@
 //!
 //! To add one: write its file, its Python twin, and a line in each table.
 
+mod acp;
 mod evosci;
 mod minicode;
 mod pi;
@@ -84,6 +85,7 @@ pub static DIALECTS: &[Dialect] = &[
     pi_session::DIALECT,
     evosci::DIALECT,
     minicode::DIALECT,
+    acp::DIALECT,
 ];
 
 /// The dialect of that name.

@@ -175,7 +175,9 @@ impl Reducer {
         let started = call.started_at.or(stamp.timestamp.as_deref());
         known.started_at = started.map(str::to_owned);
         known.status = Some(call.status.to_owned());
-        keep_result(known, call.content);
+        if !call.no_result {
+            keep_result(known, call.content);
+        }
         self.progress.called(call, event);
     }
 
@@ -208,7 +210,9 @@ impl Reducer {
         if update.done {
             known.ended_at = own(&event.stamp.timestamp);
         }
-        keep_result(known, update.content);
+        if !facts.no_result {
+            keep_result(known, update.content);
+        }
         if let Some(result) = &facts.result {
             known.result = Some(result.to_string());
         }
