@@ -1,0 +1,44 @@
+"""headrace reads what coding agents print: one fast, exact parser for every harness's JSON lines.
+
+>>> import headrace
+>>> stream = b'''{"type": "text", "content": "All done."}
+... {"type": "usage_stats", "input_tokens": 10, "output_tokens": 3}
+... {"type": "done", "content": "All done.", "response": "All done."}
+... '''
+>>> run = headrace.reduce(stream)
+>>> run.dialect, run.verdict.outcome, run.final_text
+('evosci', 'completed', 'All done.')
+>>> for event in headrace.events(stream, only={"agent_message_chunk"}):
+...     print(event["update"]["content"]["text"])
+All done.
+"""
+
+from ._backend import backend
+from .api import Events, Parser, Records, Source, detect, events, records, reduce
+from .errors import HeadraceError, MalformedLine, SourceError, SpillError, UnknownDialect
+from .result import Detection, Report, Run, Verdict
+from .router import Router
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Detection",
+    "Events",
+    "HeadraceError",
+    "MalformedLine",
+    "Parser",
+    "Records",
+    "Report",
+    "Router",
+    "Run",
+    "Source",
+    "SourceError",
+    "SpillError",
+    "UnknownDialect",
+    "Verdict",
+    "backend",
+    "detect",
+    "events",
+    "records",
+    "reduce",
+]

@@ -18,6 +18,7 @@ tell the first fault met when reading from the left:
 
 from __future__ import annotations
 
+import math
 import json as _std
 import re
 from collections.abc import Iterator
@@ -211,19 +212,19 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-def _integer(digits: str) -> int:
+def integer(digits: str) -> int:
     """int() of any number of digits: the interpreter refuses more than sys.get_int_max_str_digits()."""
     if len(digits) <= 640:  # the lowest limit that can be set
         return int(digits)
     if digits[0] == "-":
-        return -_integer(digits[1:])
+        return -integer(digits[1:])
     half = len(digits) // 2
-    return _integer(digits[:-half]) * int(10**half) + _integer(digits[-half:])
+    return integer(digits[:-half]) * int(10**half) + integer(digits[-half:])
 
 
-_STRICT = _std.JSONDecoder(parse_int=_integer, parse_constant=_refuse)
+_STRICT = _std.JSONDecoder(parse_int=integer, parse_constant=_refuse)
 _FIRST = _std.JSONDecoder(
-    parse_int=_integer, parse_constant=_refuse, object_pairs_hook=lambda pairs: dict(reversed(pairs))
+    parse_int=integer, parse_constant=_refuse, object_pairs_hook=lambda pairs: dict(reversed(pairs))
 )
 _LENIENT = _std.JSONDecoder(strict=False)  # lets raw control characters through
 
@@ -243,7 +244,7 @@ _number_cut = re.compile(rb"-?(?:(?:0|[1-9][0-9]*)(?:\.|(?:\.[0-9]+)?[eE][+-]?))
 _structural = re.compile(rb'["\[\]{},]').search
 
 _LITERALS = {b"true": True, b"false": False, b"null": None}
-_LAX_LITERALS = _LITERALS | {b"NaN": float("nan"), b"Infinity": float("inf")}
+_LAX_LITERALS = _LITERALS | {b"NaN": math.nan, b"Infinity": math.inf}
 
 
 def after_blanks(text: bytes, at: int) -> int:
@@ -309,7 +310,7 @@ def _number(text: bytes, at: int, lax: bool) -> tuple[int | float, int]:
             raise JsonError(len(text), "cut off")
         raise JsonError(at, "not JSON")
     token = match[0].decode()
-    return (float(token) if match[1] or match[2] else _integer(token)), end
+    return (float(token) if match[1] or match[2] else integer(token)), end
 
 
 def _literal(text: bytes, at: int, lax: bool) -> tuple[Any, int]:

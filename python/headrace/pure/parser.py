@@ -6,21 +6,26 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from . import event as ev
-from .detect import Detection, Detector
-from .dialect import DIALECTS, UNKNOWN, Mapper, is_record
+from .detect import Detection, Detector, by_text
+from .dialect import DIALECTS, UNKNOWN, Mapper, is_document, is_record
 from .emit import Emitter
 from .event import Event
 from .record import Intake, Record
 from .report import Report
 from .run import Exit, Reducer
 
+MAX_TAIL = 100  # lines of text after the last record that a mapper may look at
 
-class Engine:
+Out = Any  # a list or deque of event dicts and records
+
+
+class Parser:
     """One stream from bytes to events and run.
 
     Args:
         dialect: name of the dialect, or None to find it.
         kinds: event kinds to give out; None for all but ``state``.
+        types: native types of records that are given out too, each before its events.
         strict: salvage nothing, raise MalformedLine.
         max_line_bytes: longer lines are dropped and reported.
         on_malformed: called with each malformed line's dict.
@@ -31,23 +36,28 @@ class Engine:
         *,
         dialect: str | None = None,
         kinds: Collection[str] | None = None,
+        types: Collection[str] | None = None,
         strict: bool = False,
         max_line_bytes: int = 256 << 20,
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         self.detection: Detection | None = None
         self._kinds = frozenset(ev.KINDS) - {ev.STATE} if kinds is None else frozenset(kinds)
+        self._types = frozenset(types or ())
+        self._on_malformed = on_malformed
+        self._tail: list[dict[str, Any]] = []  # the malformed lines since the last record
         self._intake = Intake(
             strict=strict,
             max_line_bytes=max_line_bytes,
-            on_malformed=on_malformed,
+            on_malformed=self._malformed,
             is_record=lambda value: is_record(value, self.dialect),
+            is_document=lambda value: is_document(value, self.dialect),
         )
         self._detector = Detector()
         self._waiting: list[Record] = []  # until the dialect is known
         self._mapper: Mapper | None = None
         self._reducer = Reducer()
-        self._out: list[dict[str, Any]] = []
+        self._out: Out = []
         self._emitter: Emitter | None = None
         self._closed = False
         if dialect is not None:
@@ -57,45 +67,61 @@ class Engine:
     def dialect(self) -> str | None:
         return None if self.detection is None else self.detection.dialect
 
-    @property
-    def report(self) -> Report:
-        return self._intake.report
+    def report(self) -> dict[str, Any]:
+        return self._report.to_dict()
 
-    def feed(self, chunk: bytes | bytearray | memoryview) -> list[dict[str, Any]]:
-        """Takes the next bytes; gives the events of the lines that they complete."""
+    def feed(self, chunk: bytes | bytearray | memoryview, out: Out | None = None) -> Out:
+        """Takes the next bytes; gives the events of the lines that they complete (appended to ``out``)."""
+        self._out = out = [] if out is None else out
         for record in self._intake.feed(chunk):
             self._take(record)
-        return self._drain()
+        return out
 
-    def close(self) -> list[dict[str, Any]]:
+    def close(self, out: Out | None = None) -> Out:
         """The stream is over: an unfinished last line counts now. Gives the last events."""
+        self._out = out = [] if out is None else out
         if self._closed:
-            return []
+            return out
         self._closed = True
         for record in self._intake.close():
             self._take(record)
         if self._mapper is None:
-            self._settle(self._detector.best())
+            self._settle(self._detector.best() or by_text(self._tail))
         if self._mapper is not None and self._emitter is not None:
             self._emitter.lossy = False
+            self._read_tail()
             self._mapper.close()
             self._emitter.finish()
             if self._emitter.lossy:
-                self.report.lossy += 1
-        return self._drain()
+                self._report.lossy += 1
+        return out
 
     def run(self, exit: Exit | None = None) -> dict[str, Any]:
         """The run so far, as ``Run.to_dict()`` has it."""
         judge = None if self._mapper is None else self._mapper.judge
-        return self._reducer.to_dict(self.dialect, self.report.to_dict(), judge, exit)
+        return self._reducer.to_dict(self.dialect, self._report.to_dict(), judge, exit)
 
     # ------------------------------------------------------------ inside
 
-    def _drain(self) -> list[dict[str, Any]]:
-        out, self._out = self._out, []
-        return out
+    @property
+    def _report(self) -> Report:
+        return self._intake.report
+
+    def _malformed(self, entry: dict[str, Any]) -> None:
+        if len(self._tail) < MAX_TAIL:
+            self._tail.append(entry)
+        if self._on_malformed is not None:
+            self._on_malformed(entry)
+
+    def _read_tail(self) -> None:
+        """Some harnesses print plain text where they fail: mappers that have ``tail`` are told of it."""
+        tail = getattr(self._mapper, "tail", None)
+        if tail is not None and self._tail and self._emitter is not None:
+            self._emitter.line, self._emitter.offset = self._tail[0]["line"], self._tail[0]["offset"]
+            tail([entry["text"] for entry in self._tail])
 
     def _take(self, record: Record) -> None:
+        self._tail.clear()
         if self._mapper is not None:
             self._map(record)
             return
@@ -120,21 +146,23 @@ class Engine:
         self._mapper = DIALECTS[found.dialect].Mapper(self._emitter)
 
     def _map(self, record: Record) -> None:
+        if record.type in self._types:
+            self._out.append(record)
         emitter, mapper = self._emitter, self._mapper
         if mapper is None or emitter is None:
-            self.report.unknown_type(record, record.type)
+            self._report.unknown_type(record, record.type)
             return
         emitter.line, emitter.offset = record.line, record.offset
         emitter.surrogates, emitter.lossy = record.may_hold_surrogates, False
         outcome = mapper.map(record)
         if outcome is None:
-            self.report.event(record)
+            self._report.event(record)
         elif outcome is UNKNOWN:
-            self.report.unknown_type(record, record.type)
+            self._report.unknown_type(record, record.type)
         else:
-            self.report.ignore(record, outcome)
+            self._report.ignore(record, outcome)
         if emitter.lossy and not record.lossy:  # the intake has counted the latter
-            self.report.lossy += 1
+            self._report.lossy += 1
 
     def _sink(self, event: Event) -> None:
         self._reducer.take(event)

@@ -27,15 +27,18 @@ def chunks(source: Any) -> tuple[Iterator[Chunk], str]:
     A source is a path, bytes-like, a binary file object, a file descriptor, a `subprocess.Popen`, or an iterable of
     bytes. Only a path is opened, and closed, here.
     """
-    raw, name = _open(source)
+    raw, name = open_chunks(source)
     return decompress(raw, name), name
 
 
-def _open(source: Any) -> tuple[Iterator[Chunk], str]:
+def open_chunks(source: Any) -> tuple[Iterator[Chunk], str]:
+    """As `chunks`, without decompression: the native backend has its own."""
     if isinstance(source, (str, os.PathLike)):
         return _path(source)
+    if isinstance(source, memoryview):
+        source = source.cast("B") if source.c_contiguous else source.tobytes()
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return iter((source if isinstance(source, (bytes, bytearray)) else source.tobytes(),)), "<bytes>"
+        return iter((source,)), "<bytes>"
     if isinstance(source, int) and not isinstance(source, bool):
         name = f"file descriptor {source}"
         return _blocks(lambda: os.read(source, _BLOCK), name), name

@@ -256,6 +256,8 @@ pub struct ToolCall<'e> {
     pub started_at: Option<&'e str>,
     /// The content is about the call, not its result.
     pub no_result: bool,
+    /// Its place among the calls of the run: before those with a greater one.
+    pub order: Option<&'e str>,
 }
 
 #[derive(Debug)]
@@ -282,6 +284,8 @@ pub struct Facts<'a> {
     pub exit_code: Option<i64>,
     pub duration_ms: Option<Number>,
     pub started_at: Option<Text<'a>>,
+    /// If it is not the time of the line.
+    pub ended_at: Option<Text<'a>>,
     /// The result's text, where it is not the content's.
     pub result: Option<Text<'a>>,
     /// The content is about the call, not its result.

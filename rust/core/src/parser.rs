@@ -12,6 +12,9 @@ use crate::run::{Exit, Reducer};
 
 /// Takes what comes out of a stream besides the run.
 pub trait Output: Sink {
+    /// A record, before its events; called if the parser was told to.
+    fn record(&mut self, _record: &Record<'_>) {}
+
     /// A malformed line, before what is salvaged from it.
     fn malformed(&mut self, _line: &Malformed) {}
 }
@@ -34,6 +37,8 @@ pub struct Parser {
 /// What is known of the stream behind the intake.
 struct Stream {
     kinds: Kinds,
+    /// Whether the output gets the records too.
+    records: bool,
     detector: Detector,
     detection: Option<Detection>,
     /// Records that wait until the dialect is known.
@@ -63,6 +68,7 @@ impl Parser {
     pub fn new(dialect: Option<&'static Dialect>, kinds: Kinds, options: Options) -> Self {
         let mut stream = Stream {
             kinds,
+            records: false,
             detector: Detector::default(),
             detection: None,
             waiting: Vec::new(),
@@ -77,6 +83,12 @@ impl Parser {
             intake: Intake::new(options),
             stream,
         }
+    }
+
+    /// From now on the output gets each record too, before its events.
+    pub fn with_records(mut self) -> Self {
+        self.stream.records = true;
+        self
     }
 
     pub fn report(&self) -> &Report {
@@ -250,6 +262,9 @@ impl Stream {
     }
 
     fn map(&mut self, record: &Record<'_>, report: &mut Report, output: &mut dyn Output) {
+        if self.records {
+            output.record(record);
+        }
         let Some(Mapping { mapper, memory }) = &mut self.mapping else {
             let kind = record.native_type();
             report.unknown_type(record, kind.map(|kind| kind.lossy()).as_deref());

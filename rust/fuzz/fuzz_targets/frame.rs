@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((sizes, stream)) = rest.split_at_checked(usize::from(count % 16)) else { return };
     let mut chunks = Vec::new();
     let mut left = stream;
-    for size in sizes.iter().cycle().take_while(|_| chunks.len() < 2 * stream.len()) {
+    for size in sizes.iter().cycle().take(2 * stream.len()) {
         let (chunk, after) = left.split_at(left.len().min(usize::from(*size)));
         chunks.push(chunk);
         left = after;

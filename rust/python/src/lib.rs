@@ -1,7 +1,24 @@
 //! `headrace._native`: the PyO3 surface of headrace-core and nothing else.
+//!
+//! `Engine` turns bytes into event dicts and a run, `Reader` bytes into `Record`s; both can be fed, or pull from a source
+//! that was attached. What users see (`headrace.events`, `Run`, ...) is Python, shared with the pure backend.
+
+mod engine;
+mod errors;
+mod feed;
+mod objects;
+mod record;
+
 use pyo3::prelude::*;
 
 #[pymodule]
-fn _native(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<engine::Engine>()?;
+    module.add_class::<record::Reader>()?;
+    module.add_class::<record::Record>()?;
+    let names: Vec<&str> = headrace_core::dialect::DIALECTS
+        .iter()
+        .map(|dialect| dialect.name)
+        .collect();
+    module.add("DIALECTS", names)
 }

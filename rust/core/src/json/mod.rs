@@ -55,6 +55,7 @@ pub(crate) fn extent_lax(tape: &mut Tape, text: &[u8]) -> Result<usize, JsonErro
 }
 
 fn whole<'a, const LAX: bool>(tape: &'a mut Tape, text: &'a [u8]) -> Result<Doc<'a>, JsonError> {
+    tape.trim(text);
     let text = utf8(text)?;
     let parsed = parse::value::<LAX>(text.as_bytes(), &mut tape.nodes)?;
     let end = parse::skip_blanks(text.as_bytes(), parsed.end);
@@ -68,6 +69,7 @@ fn prefix<'a, const LAX: bool>(
     tape: &'a mut Tape,
     text: &'a [u8],
 ) -> Result<(Doc<'a>, usize), JsonError> {
+    tape.trim(text);
     match parse::value::<LAX>(text, &mut tape.nodes) {
         Ok(parsed) => {
             let text = utf8(&text[..parsed.end])?;

@@ -30,9 +30,22 @@ pub struct Tape {
     pub(super) nodes: Vec<Node>,
 }
 
+/// Nodes that a tape keeps for the next text: 16 MiB of them.
+pub(super) const KEPT: usize = 1 << 20;
+
 impl Tape {
-    /// An empty tape; it grows to the largest text it has seen and stays there.
+    /// An empty tape. It grows with the texts it sees; the room that one huge text took is given back when the next
+    /// ordinary one comes.
     pub fn new() -> Self {
         Tape::default()
+    }
+
+    /// Gives back what only a huge text needed. No text has more nodes than half its bytes and one.
+    #[inline(always)]
+    pub(super) fn trim(&mut self, text: &[u8]) {
+        if self.nodes.len() > KEPT && text.len() <= KEPT {
+            self.nodes.truncate(KEPT);
+            self.nodes.shrink_to_fit();
+        }
     }
 }

@@ -450,6 +450,20 @@ fn depth() {
 }
 
 #[test]
+fn a_huge_text_does_not_keep_its_memory() {
+    let mut tape = Tape::new();
+    let huge = format!("[{}0]", "0,".repeat(3_000_000));
+    assert_eq!(tape.parse(huge.as_bytes()).unwrap().root().len(), 3_000_001);
+    assert!(tape.nodes.len() > tape::KEPT);
+    assert!(tape.parse(b"[1]").is_ok());
+    assert!(tape.nodes.capacity() <= tape::KEPT);
+    assert_eq!(
+        tape.parse(huge.as_bytes()).unwrap().root().items().count(),
+        3_000_001
+    );
+}
+
+#[test]
 fn repeated_keys() {
     let mut tape = Tape::new();
     let doc = tape.parse(br#"{"a":1,"\u0061":2,"b":{"a":9},"a":[3],"\u00":0}"#);
@@ -471,6 +485,29 @@ fn repeated_keys() {
     assert_eq!(keys, ["a", "a", "b", "a", "ab"]);
     let doc = tape.parse(br#"{"\u0061\ud83d\ude00":1}"#).unwrap();
     assert_eq!(doc.root().get("a😀").unwrap().as_i64(), Some(1));
+}
+
+#[test]
+fn keys_of_any_length_are_told_apart_by_any_byte() {
+    let mut tape = Tape::new();
+    for len in 0..40 {
+        let key: String = "abcdefghijklmnopqrstuvwxyzäöüABCDEFGHIJKLMNOP"
+            .chars()
+            .take(len)
+            .collect();
+        let text = format!("{{\"{key}\":1}}");
+        let doc = tape.parse(text.as_bytes()).unwrap();
+        assert_eq!(doc.root().get(&key).unwrap().as_i64(), Some(1));
+        assert!(doc.root().get(&(key.clone() + "x")).is_none());
+        for at in 0..len {
+            let other: String = key
+                .chars()
+                .enumerate()
+                .map(|(i, c)| if i == at { '!' } else { c })
+                .collect();
+            assert!(doc.root().get(&other).is_none(), "{key} {other}");
+        }
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Views of a parsed text. All of them are copies of a pointer and an index; nothing is decoded before it is asked for.
+//! Views of a parsed text: a few words each, to be copied. Nothing is decoded before it is asked for.
 
 use super::tape::{INTEGER, LONE, Node};
 use super::text::{Str, Text};
@@ -290,13 +290,15 @@ fn string<'a>(text: &'a str, node: &Node) -> Str<'a> {
 /// Whether two keys of one length are the same. Keys are short: two overlapping words beat a call of `memcmp`.
 #[inline(always)]
 fn same(a: &[u8], b: &[u8]) -> bool {
-    let word = |bytes: Option<&[u8; 8]>| bytes.map(|bytes| u64::from_le_bytes(*bytes));
     match a.len() {
         8..=16 => {
-            word(a.first_chunk()) == word(b.first_chunk())
-                && word(a.last_chunk()) == word(b.last_chunk())
+            a.first_chunk::<8>() == b.first_chunk::<8>()
+                && a.last_chunk::<8>() == b.last_chunk::<8>()
         }
-        0..8 => a.iter().zip(b).all(|(a, b)| a == b),
+        4..8 => {
+            a.first_chunk::<4>() == b.first_chunk::<4>()
+                && a.last_chunk::<4>() == b.last_chunk::<4>()
+        }
         _ => a == b,
     }
 }

@@ -27,7 +27,7 @@ pub struct Source {
 enum Input {
     Mapped(Mapped),
     Reader {
-        reader: Box<dyn Read + Send>,
+        reader: Box<dyn Read + Send + Sync>,
         block: Box<[u8]>,
         /// The part of the block that is not taken yet.
         at: usize,
@@ -61,7 +61,7 @@ impl Source {
     }
 
     /// Anything that reads; `name` is for messages.
-    pub fn reader(reader: impl Read + Send + 'static, name: &str) -> Self {
+    pub fn reader(reader: impl Read + Send + Sync + 'static, name: &str) -> Self {
         Source {
             input: Input::Reader {
                 reader: Box::new(reader),

@@ -1,0 +1,125 @@
+"""The native extension: what ``headrace.pure.engine`` is in Python. Users go through the functions of ``headrace``."""
+
+from collections.abc import Callable, Collection, Iterator
+from os import PathLike
+from typing import Any
+
+from typing_extensions import Buffer, Self
+
+DIALECTS: list[str]
+"""Names of all dialects, in the order of preference."""
+
+class Engine:
+    """One stream from bytes to event dicts and run: fed with chunks, or pulling from an attached source.
+
+    Args:
+        dialect: name of the dialect; None finds it by content.
+        kinds: event kinds that are built and given out; None for all but ``state``.
+        types: native record types that are given out as ``Record``, each before its events.
+        strict: salvage nothing and raise ``MalformedLine``.
+        max_line_bytes: longer lines are dropped in bounded memory and reported.
+        on_malformed: called with ``{line, offset, reason, text}`` for each malformed line.
+
+    Raises:
+        UnknownDialect: no dialect has that name.
+        ValueError: no event kind has that name.
+    """
+
+    def __init__(
+        self,
+        *,
+        dialect: str | None = None,
+        kinds: Collection[str] | None = None,
+        types: Collection[str] | None = None,
+        strict: bool = False,
+        max_line_bytes: int = 268_435_456,
+        on_malformed: Callable[[dict[str, Any]], object] | None = None,
+    ) -> None: ...
+    def feed(self, chunk: Buffer) -> list[Any]:
+        """The events (and asked-for records) of the lines that these bytes complete."""
+
+    def close(self) -> list[Any]:
+        """The stream is over: an unfinished last line counts now. Gives the last events; a second call gives none."""
+
+    def run(self, code: int | None = None, stderr: bytes | None = None) -> dict[str, Any]:
+        """The run so far, as ``Run.to_dict()``; ``code`` and ``stderr`` are what the caller knows of the process."""
+
+    def report(self) -> dict[str, Any]:
+        """The account of the bytes so far."""
+
+    @property
+    def detection(self) -> tuple[str, str | None, float, list[str]] | None:
+        """Dialect, version, confidence (0 to 1) and reasons; None while nothing is decided."""
+
+    def attach_path(self, path: str | PathLike[str]) -> None:
+        """Pull from a file (mapped into memory; gzip and zstd found by content). Raises ``SourceError``."""
+
+    def attach_descriptor(self, number: int, name: str) -> None:
+        """Pull from a descriptor, which stays open; reading does not hold the GIL."""
+
+    def attach_chunks(self, chunks: Iterator[Buffer], name: str) -> None:
+        """Pull from an iterator of bytes-like chunks."""
+
+    def drain_source(self) -> None:
+        """Read the attached source to its end without building events."""
+
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...
+
+class Reader:
+    """One stream from bytes to records; those of other types than ``only`` are counted but never built."""
+
+    def __init__(
+        self,
+        *,
+        only: Collection[str] | None = None,
+        strict: bool = False,
+        max_line_bytes: int = 268_435_456,
+        on_malformed: Callable[[dict[str, Any]], object] | None = None,
+    ) -> None: ...
+    def feed(self, chunk: Buffer) -> list[Record]: ...
+    def close(self) -> list[Record]: ...
+    def report(self) -> dict[str, Any]: ...
+    @property
+    def detection(self) -> tuple[str, str | None, float, list[str]] | None: ...
+    def attach_path(self, path: str | PathLike[str]) -> None: ...
+    def attach_descriptor(self, number: int, name: str) -> None: ...
+    def attach_chunks(self, chunks: Iterator[Buffer], name: str) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Record: ...
+
+class Record:
+    """One record of the raw layer. Nothing of it is decoded that is not asked for."""
+
+    @property
+    def type(self) -> str | None:
+        """What the harness calls this kind of record: ``type``, else ``method``, ``msg.type`` or ``role``."""
+
+    @property
+    def raw(self) -> bytes:
+        """The bytes of its JSON text."""
+
+    @property
+    def line(self) -> int:
+        """Number of its line, from 1."""
+
+    @property
+    def offset(self) -> int:
+        """Offset of its first byte in the (decompressed) stream."""
+
+    @property
+    def lossy(self) -> bool:
+        """It was salvaged from a line that is not UTF-8: U+FFFD stands for what can't be decoded."""
+
+    @property
+    def salvaged(self) -> bool:
+        """It was got back from a malformed line."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, as ``json.loads`` gives it: the last of repeated keys, lone surrogates kept, exact integers."""
+
+    def get(self, *path: str) -> Any:
+        """The value at a path of keys; None if it is not there."""
+
+    def __getitem__(self, key: str) -> Any: ...
+    def __contains__(self, key: str) -> bool: ...

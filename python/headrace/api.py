@@ -1,0 +1,299 @@
+"""The functions that users call. They open the source and hand the work to the backend."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterable
+from typing import IO, TYPE_CHECKING, Any, Union
+
+from . import _backend
+from .result import Detection, Report, Run
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer, Self
+
+    from .types import OutputEvent
+
+    if _backend.TYPE_CHECKING:
+        from ._native import Record
+
+__all__ = ["Events", "Parser", "Records", "Source", "detect", "events", "records", "reduce"]
+
+Source = Union[
+    str, "os.PathLike[str]", "Buffer", int, IO[bytes], "subprocess.Popen[bytes]", Iterable["Buffer"]
+]
+"""A path, bytes-like, a binary file object, a file descriptor, a ``Popen`` or an iterable of bytes.
+
+``.gz`` and ``.zst`` are found by content, whatever the name says."""
+
+OnMalformed = Callable[[dict[str, Any]], object]
+
+MAX_LINE_BYTES = 256 << 20
+DETECT_RECORDS = 64  # how many records `detect` reads at most
+
+
+class _Reading:
+    """What every iterator of this module tells of its stream while it runs."""
+
+    detection: tuple[str, str | None, float, list[str]] | None
+
+    @property
+    def dialect(self) -> str | None:
+        """Name of the dialect; None while it is not decided."""
+        return None if self.detection is None else self.detection[0]
+
+
+class Events(_Reading, _backend.Engine):
+    """An iterator of OutputEvent dicts over one source; what `events` returns.
+
+    Attributes:
+        dialect: name of the dialect, None while it is not decided.
+    """
+
+    @property
+    def run(self) -> Run:  # type: ignore[override]
+        """The run so far."""
+        return Run(_backend.Engine.run(self))
+
+    @property
+    def report(self) -> Report:  # type: ignore[override]
+        """The account of the bytes so far."""
+        return Report(_backend.Engine.report(self))
+
+
+class Records(_Reading, _backend.Reader):
+    """An iterator of `Record` over one source; what `records` returns."""
+
+    @property
+    def report(self) -> Report:  # type: ignore[override]
+        """The account of the bytes so far."""
+        return Report(_backend.Reader.report(self))
+
+
+class Parser:
+    """The push parser: for bytes that somebody else reads.
+
+    Args:
+        dialect: name of the dialect; None finds it by content.
+        only: the event kinds that are wanted; None for all.
+        state: give out the ``state`` events too (turns, retries, compaction, approvals, queue, model, session, end).
+        strict: salvage nothing, and raise `MalformedLine` at the first malformed line.
+        max_line_bytes: longer lines are dropped in bounded memory and reported.
+        on_malformed: called with ``{line, offset, reason, text}`` for each malformed line.
+
+    Raises:
+        UnknownDialect: no dialect has that name.
+
+    >>> parser = Parser()
+    >>> parser.feed(b'{"type": "text", "content": "Hi"}\\n{"type": "usage_stats", "input_tokens": 3, "outp')
+    []
+    >>> [event["update"]["sessionUpdate"] for event in parser.feed(b'ut_tokens": 1}\\n')]
+    ['agent_message_chunk', 'usage']
+    >>> parser.run.texts
+    ['Hi']
+    """
+
+    def __init__(
+        self,
+        *,
+        dialect: str | None = None,
+        only: Iterable[str] | None = None,
+        state: bool = False,
+        strict: bool = False,
+        max_line_bytes: int = MAX_LINE_BYTES,
+        on_malformed: OnMalformed | None = None,
+    ) -> None:
+        self._engine = _backend.Engine(
+            dialect=dialect,
+            kinds=_kinds(only, state),
+            strict=strict,
+            max_line_bytes=max_line_bytes,
+            on_malformed=on_malformed,
+        )
+
+    def feed(self, chunk: Buffer) -> list[OutputEvent]:
+        """Takes the next bytes; returns the events of the lines that they complete.
+
+        Raises:
+            MalformedLine: with ``strict=True``.
+            SourceError: the stream is UTF-16.
+        """
+        return self._engine.feed(chunk)
+
+    def close(self) -> list[OutputEvent]:
+        """The stream is over: an unfinished last line counts now. Returns the last events; a second call none."""
+        return self._engine.close()
+
+    @property
+    def run(self) -> Run:
+        """The run so far."""
+        return Run(self._engine.run())
+
+    @property
+    def report(self) -> Report:
+        """The account of the bytes so far."""
+        return Report(self._engine.report())
+
+    @property
+    def dialect(self) -> str | None:
+        """Name of the dialect; None while it is not decided."""
+        return None if self._engine.detection is None else self._engine.detection[0]
+
+    @property
+    def detection(self) -> Detection:
+        """Dialect, version, confidence and reasons so far."""
+        return _detection(self._engine.detection)
+
+
+def events(
+    source: Source,
+    *,
+    only: Iterable[str] | None = None,
+    state: bool = False,
+    dialect: str | None = None,
+    strict: bool = False,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    on_malformed: OnMalformed | None = None,
+) -> Events:
+    """The OutputEvents of a source, one by one, as soon as they are there.
+
+    Args:
+        source: a path, bytes-like, a binary file object, a descriptor, a ``Popen`` or an iterable of bytes.
+        only: the event kinds that are wanted, such as ``{"tool_call", "error"}``; others never become Python objects.
+        state: give out the ``state`` events too.
+        dialect: name of the dialect; None finds it by content.
+        strict: salvage nothing, and raise `MalformedLine` at the first malformed line.
+        max_line_bytes: longer lines are dropped in bounded memory and reported.
+        on_malformed: called with ``{line, offset, reason, text}`` for each malformed line.
+
+    Returns:
+        An iterator; its ``run``, ``report`` and ``dialect`` tell of what was read so far.
+
+    Raises:
+        SourceError: the source can't be read.
+        UnknownDialect: ``dialect`` names none.
+        ValueError: ``only`` names an event kind that there is not.
+    """
+    stream = Events(
+        dialect=dialect,
+        kinds=_kinds(only, state),
+        strict=strict,
+        max_line_bytes=max_line_bytes,
+        on_malformed=on_malformed,
+    )
+    _attach(stream, source)
+    return stream
+
+
+def records(
+    source: Source,
+    *,
+    only: Iterable[str] | None = None,
+    strict: bool = False,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    on_malformed: OnMalformed | None = None,
+) -> Records:
+    """The raw records of a source: no dialect is asked, nothing is decoded that is not asked for.
+
+    Args:
+        only: native record types that are wanted, such as ``{"result"}``; others are only counted.
+
+    The other arguments, and what is raised: see `events`.
+    """
+    stream = Records(
+        only=None if only is None else set(only),
+        strict=strict,
+        max_line_bytes=max_line_bytes,
+        on_malformed=on_malformed,
+    )
+    _attach(stream, source)
+    return stream
+
+
+def reduce(
+    source: Source,
+    *,
+    dialect: str | None = None,
+    exit_code: int | None = None,
+    stderr: bytes | str | None = None,
+    strict: bool = False,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    on_malformed: OnMalformed | None = None,
+) -> Run:
+    """The final state of one session.
+
+    Args:
+        source: as for `events`.
+        dialect: name of the dialect; None finds it by content.
+        exit_code: of the harness's process if the caller knows it, as ``subprocess`` gives it (or 128+n for a signal).
+        stderr: what the harness printed there. Exit code and stderr only decide what the stream left open.
+        strict: salvage nothing, and raise `MalformedLine` at the first malformed line.
+
+    Returns:
+        The `Run`; also for a source without any record that is known (dialect None).
+
+    Raises:
+        SourceError: the source can't be read, or is UTF-16.
+        UnknownDialect: ``dialect`` names none.
+        MalformedLine: with ``strict=True``.
+    """
+    engine = _backend.Engine(
+        dialect=dialect, kinds=(), strict=strict, max_line_bytes=max_line_bytes, on_malformed=on_malformed
+    )
+    _attach(engine, source)
+    engine.drain_source()
+    return Run(engine.run(exit_code, stderr.encode("utf-8", "replace") if isinstance(stderr, str) else stderr))
+
+
+def detect(source: Source) -> Detection:
+    """Which dialect a source is, by its first records, and what decided it.
+
+    A live source loses the records that are read for this: use ``events(...).dialect`` there.
+    """
+    stream = records(source)
+    for number, _ in enumerate(stream, 1):
+        found = stream.detection
+        if (found is not None and found[2] >= 1) or number >= DETECT_RECORDS:
+            break
+    return _detection(stream.detection)
+
+
+def _detection(found: tuple[str, str | None, float, list[str]] | None) -> Detection:
+    if found is None:
+        return Detection(None, None, 0.0, ["no record looks like any dialect"])
+    return Detection(*found)
+
+
+def _kinds(only: Iterable[str] | None, state: bool) -> list[str] | None:
+    """The kinds to build; None stands for all but `state`."""
+    if only is None:
+        return [*_ALL, "state"] if state else None
+    if isinstance(only, str):
+        raise TypeError(f"only= takes a set of event kinds, not a string: {{{only!r}}}")
+    return [*only, "state"] if state else list(only)
+
+
+_ALL = (
+    "agent_message_chunk",
+    "agent_thought_chunk",
+    "user_message_chunk",
+    "tool_call",
+    "tool_call_update",
+    "plan",
+    "error",
+    "usage",
+)
+
+
+def _attach(stream: Any, source: Source) -> None:
+    """Tells the backend where to read; what Python must read itself is read by the shared `pure.source`."""
+    if isinstance(source, (str, os.PathLike)):
+        stream.attach_path(source)
+    elif isinstance(source, int) and not isinstance(source, bool):
+        stream.attach_descriptor(source, f"file descriptor {source}")
+    else:
+        from .pure.source import open_chunks
+
+        chunks, name = open_chunks(source)
+        stream.attach_chunks(chunks, name)

@@ -1,0 +1,149 @@
+"""The pure backend behind the public functions: what the native extension's classes are in Rust."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from os import PathLike
+from typing import Any
+
+from ..errors import UnknownDialect
+from . import event as ev
+from . import source
+from .detect import Detection
+from .dialect import DIALECTS as _DIALECTS
+from .parser import Parser
+from .reader import Reader as _Reader
+from .record import Record
+from .run import Exit
+
+__all__ = ["DIALECTS", "Engine", "Reader", "Record"]
+
+DIALECTS = list(_DIALECTS)
+Chunk = bytes | bytearray | memoryview
+_SLICE = 1 << 16  # how much of a large chunk is parsed at a time
+
+
+class _Pull:
+    """Pulling from an attached source: what came out before an error is given before the error is raised."""
+
+    _parser: Any
+
+    def __init__(self) -> None:
+        self._chunks: Iterator[Chunk] | None = None
+        self._ready: deque[Any] = deque()
+        self._failed: BaseException | None = None
+        self._done = False
+
+    def feed(self, chunk: Chunk) -> list[Any]:
+        fed: list[Any] = self._parser.feed(chunk)
+        return fed
+
+    def close(self) -> list[Any]:
+        last: list[Any] = self._parser.close()
+        return last
+
+    def report(self) -> dict[str, Any]:
+        report: dict[str, Any] = self._parser.report()
+        return report
+
+    @property
+    def detection(self) -> tuple[str, str | None, float, list[str]] | None:
+        found: Detection | None = self._parser.detection
+        return None if found is None else (found.dialect, found.version, found.confidence, found.why)
+
+    def attach_path(self, path: str | PathLike[str]) -> None:
+        self._chunks = _slices(source.chunks(path)[0])
+
+    def attach_descriptor(self, number: int, name: str) -> None:
+        self._chunks = _slices(source.chunks(number)[0])
+
+    def attach_chunks(self, chunks: Iterator[Chunk], name: str) -> None:
+        self._chunks = _slices(source.decompress(chunks, name))
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        while not self._ready:
+            if self._failed is not None:
+                failed, self._failed = self._failed, None
+                raise failed
+            if self._done:
+                raise StopIteration
+            try:
+                chunk = None if self._chunks is None else next(self._chunks, None)
+                if chunk is None:
+                    self._done = True
+                    self._parser.close(self._ready)
+                else:
+                    self._parser.feed(chunk, self._ready)
+            except BaseException as error:
+                self._done = True
+                self._failed = error
+        return self._ready.popleft()
+
+
+class Engine(_Pull):
+    """One stream from bytes to event dicts and run; see the native class for the arguments."""
+
+    def __init__(
+        self,
+        *,
+        dialect: str | None = None,
+        kinds: Collection[str] | None = None,
+        types: Collection[str] | None = None,
+        strict: bool = False,
+        max_line_bytes: int = 256 << 20,
+        on_malformed: Callable[[dict[str, Any]], object] | None = None,
+    ) -> None:
+        super().__init__()
+        if dialect is not None and dialect not in _DIALECTS:
+            raise UnknownDialect(f"no dialect is called {dialect!r}; known are: {', '.join(_DIALECTS)}")
+        for kind in kinds or ():
+            if kind not in ev.KINDS:
+                raise ValueError(f"no event kind is called {kind!r}")
+        self._parser = Parser(
+            dialect=dialect,
+            kinds=kinds,
+            types=types,
+            strict=strict,
+            max_line_bytes=max_line_bytes,
+            on_malformed=on_malformed,
+        )
+
+    def run(self, code: int | None = None, stderr: bytes | None = None) -> dict[str, Any]:
+        run: dict[str, Any] = self._parser.run(Exit(code, stderr or b""))
+        return run
+
+    def drain_source(self) -> None:
+        for _ in self:
+            pass
+
+
+class Reader(_Pull):
+    """One stream from bytes to records; see the native class for the arguments."""
+
+    def __init__(
+        self,
+        *,
+        only: Collection[str] | None = None,
+        strict: bool = False,
+        max_line_bytes: int = 256 << 20,
+        on_malformed: Callable[[dict[str, Any]], object] | None = None,
+    ) -> None:
+        super().__init__()
+        self._parser = _Reader(
+            only=only, strict=strict, max_line_bytes=max_line_bytes, on_malformed=on_malformed
+        )
+
+
+def _slices(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Large chunks in parts: the consumer gets what is there before the rest is parsed."""
+    for chunk in chunks:
+        if len(chunk) <= _SLICE:
+            yield chunk
+            continue
+        view = memoryview(chunk)
+        for at in range(0, len(view), _SLICE):
+            yield view[at : at + _SLICE]

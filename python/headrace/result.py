@@ -1,0 +1,168 @@
+"""What reading a stream comes to: ``Run``, ``Verdict``, ``Report`` and ``Detection``, the same on both backends."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+from .types import Outcome
+
+__all__ = ["Detection", "Report", "Run", "Verdict"]
+
+
+class Detection(NamedTuple):
+    """Which dialect a stream is, by content.
+
+    Attributes:
+        dialect: its name, or None if no record looked like any dialect.
+        version: version of the harness or of its format, where the wire tells.
+        confidence: 0 to 1; 1 when a record was sure and nothing spoke against it.
+        why: what decided, record by record.
+    """
+
+    dialect: str | None
+    version: str | None
+    confidence: float
+    why: list[str]
+
+
+class _Facts:
+    """A dict that was built once, with attributes for its keys."""
+
+    __slots__ = ("_facts",)
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self._facts = facts
+
+    def to_dict(self) -> dict[str, Any]:
+        """A copy as plain dicts and lists, which JSON can hold."""
+        return copy.deepcopy(self._facts)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self._facts[name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(self._facts)}") from None
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other._facts == self._facts  # type: ignore[attr-defined]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._facts]
+
+
+class Report(_Facts):
+    """The account of every input byte.
+
+    ``bytes == event_bytes + ignored_bytes + unknown_bytes + malformed_bytes + blank_bytes``, always.
+
+    Attributes:
+        bytes: all bytes that were read, after decompression; a line's LF belongs to the line.
+        lines: physical lines.
+        records: lines that are one valid JSON text of any kind.
+        malformed: the other lines that are not blank, a cut last line included.
+        salvaged: records got back from malformed lines.
+        lossy: records in whose text something had to become U+FFFD.
+        blank: blank lines.
+        unknown: records of types that the dialect does not know, counted by type.
+        ignored: records that say nothing for events, counted by rule.
+        truncated: the stream ends in the middle of a line.
+        malformed_lines: line, offset, reason and the first 200 bytes of the first 1,000 malformed lines.
+    """
+
+    bytes: int
+    lines: int
+    records: int
+    malformed: int
+    salvaged: int
+    lossy: int
+    blank: int
+    event_bytes: int
+    ignored_bytes: int
+    unknown_bytes: int
+    malformed_bytes: int
+    blank_bytes: int
+    unknown: dict[str, int]
+    ignored: dict[str, int]
+    truncated: bool
+    malformed_lines: list[dict[str, Any]]
+
+    def __repr__(self) -> str:
+        return (
+            f"<Report {self.bytes} bytes, {self.records} records, {self.malformed} malformed, {self.salvaged} salvaged>"
+        )
+
+
+class Verdict(_Facts):
+    """How a run ended.
+
+    Attributes:
+        outcome: completed, failed, cancelled, timeout, denied, limit or incomplete.
+        reason: the harness's own word for it (stop reason, error class, signal), or None.
+        evidence: the records that decided: line, byte offset (None if nothing on the stream did) and why.
+    """
+
+    outcome: Outcome
+    reason: str | None
+    evidence: list[dict[str, Any]]
+
+    def __repr__(self) -> str:
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"<Verdict {self.outcome}{reason}>"
+
+
+class Run(_Facts):
+    """The reduced state of one session.
+
+    Attributes:
+        dialect: name of the dialect, None if it could not be told.
+        version, session_id, model, cwd: what the harness printed of itself, None if it did not.
+        verdict: a `Verdict`.
+        final_text: the last of ``texts``, whether or not the run completed; None if there is none.
+        texts, thinking: the main thread's blocks of text and of thought, in order.
+        messages: what persons and agents said, sub-agents included: role, text, images, message_id, model, parent, line.
+        tool_calls: id, name, kind, title, input, status, ok (None: no result was seen), result, raw_output, parent (id of
+            the delegating call), exit_code, started_at, ended_at (ISO 8601), duration_ms.
+        plan: the last plan, None if there was none.
+        subagents: tool_call_id, name, texts, thinking, tool_calls, result of each sub-agent.
+        usage: ``calls`` (the sum over distinct model calls), ``run`` (the harness's own total, None if it prints none) and
+            ``difference`` (why the two differ). Counters that were not printed are None, never 0.
+        cost_usd: what the harness says the run cost, in US dollars; None if it says nothing.
+        errors: message, fatal, line of what failed; retries and warnings are not errors.
+        retries, compactions: how many.
+        report: a `Report`.
+    """
+
+    dialect: str | None
+    version: str | None
+    session_id: str | None
+    model: str | None
+    cwd: str | None
+    final_text: str | None
+    texts: list[str]
+    thinking: list[str]
+    messages: list[dict[str, Any]]
+    tool_calls: list[dict[str, Any]]
+    plan: list[dict[str, Any]] | None
+    subagents: list[dict[str, Any]]
+    usage: dict[str, Any]
+    cost_usd: float | None
+    errors: list[dict[str, Any]]
+    retries: int
+    compactions: int
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict(self._facts["verdict"])
+
+    @property
+    def report(self) -> Report:
+        return Report(self._facts["report"])
+
+    def __repr__(self) -> str:
+        calls = len(self.tool_calls)
+        return f"<Run {self.dialect} {self.verdict.outcome}, {len(self.texts)} texts, {calls} tool calls>"

@@ -1,0 +1,294 @@
+//! `Engine`: one stream from bytes to event dicts and run.
+
+use std::collections::{HashSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::MutexGuard;
+
+use headrace_core::dialect;
+use headrace_core::event::{Event, Kind, Kinds, Sink};
+use headrace_core::parser::{Output, Parser};
+use headrace_core::record::{self, Options};
+use headrace_core::report::Malformed;
+use headrace_core::run::Exit;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::errors::{self, Failure};
+use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
+use crate::objects::Builder;
+use crate::record::Record;
+
+#[pyclass(subclass, module = "headrace._native")]
+pub struct Engine {
+    parser: Parser,
+    on_malformed: Option<Py<PyAny>>,
+    /// Native types of the records that are given out before their events.
+    types: HashSet<String>,
+    pull: Pull,
+}
+
+/// What a call to the parser gave, as Python objects.
+struct Collector<'c, 'py> {
+    py: Python<'py>,
+    builder: MutexGuard<'static, Builder>,
+    types: &'c HashSet<String>,
+    on_malformed: Option<&'c Py<PyAny>>,
+    out: &'c mut VecDeque<Py<PyAny>>,
+    failed: Option<PyErr>,
+}
+
+impl Sink for Collector<'_, '_> {
+    fn take(&mut self, event: &Event<'_>) {
+        if self.failed.is_none() {
+            match self.builder.event(self.py, event) {
+                Ok(event) => self.out.push_back(event.into_any().unbind()),
+                Err(error) => self.failed = Some(error),
+            }
+        }
+    }
+}
+
+impl Output for Collector<'_, '_> {
+    fn record(&mut self, record: &record::Record<'_>) {
+        let wanted = record
+            .native_type()
+            .is_some_and(|kind| self.types.contains(&*kind.lossy()));
+        if wanted && self.failed.is_none() {
+            match Py::new(self.py, Record::new(record)) {
+                Ok(record) => self.out.push_back(record.into_any()),
+                Err(error) => self.failed = Some(error),
+            }
+        }
+    }
+
+    fn malformed(&mut self, line: &Malformed) {
+        if let (Some(call), None) = (self.on_malformed, &self.failed) {
+            self.failed = tell(self.py, &mut self.builder, call, line).err();
+        }
+    }
+}
+
+/// Calls `on_malformed`.
+pub fn tell(
+    py: Python<'_>,
+    builder: &mut Builder,
+    call: &Py<PyAny>,
+    line: &Malformed,
+) -> PyResult<()> {
+    let line = builder.data(py, &line.to_data())?;
+    call.call1(py, (line,)).map(drop)
+}
+
+/// Keeps malformed lines until the GIL is there to tell of them.
+#[derive(Default)]
+struct Quiet {
+    told: bool,
+    malformed: Vec<Malformed>,
+}
+
+impl Sink for Quiet {
+    fn take(&mut self, _event: &Event<'_>) {}
+}
+
+impl Output for Quiet {
+    fn malformed(&mut self, line: &Malformed) {
+        if self.told {
+            self.malformed.push(line.clone());
+        }
+    }
+}
+
+/// Gives the parser its input, and pushes what comes out onto the queue.
+fn parse(
+    py: Python<'_>,
+    parser: &mut Parser,
+    types: &HashSet<String>,
+    on_malformed: Option<&Py<PyAny>>,
+    input: Input<'_>,
+    out: &mut VecDeque<Py<PyAny>>,
+) -> Result<(), Failure> {
+    let mut collector = Collector {
+        py,
+        builder: Builder::shared(),
+        types,
+        on_malformed,
+        out,
+        failed: None,
+    };
+    let result = match input {
+        Input::Bytes(chunk) => parser.feed(chunk, &mut collector),
+        Input::End => parser.close(&mut collector),
+    };
+    match collector.failed {
+        Some(error) => Err(error.into()),
+        None => Ok(result?),
+    }
+}
+
+impl Engine {
+    fn parse_now(&mut self, py: Python<'_>, input: Input<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        let mut out = VecDeque::new();
+        let Engine {
+            parser,
+            on_malformed,
+            types,
+            ..
+        } = self;
+        match parse(py, parser, types, on_malformed.as_ref(), input, &mut out) {
+            Ok(()) => Ok(out.into()),
+            Err(failure) => Err(failure.raise(py)),
+        }
+    }
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (*, dialect=None, kinds=None, types=None, strict=false, max_line_bytes=268_435_456, on_malformed=None))]
+    fn new(
+        py: Python<'_>,
+        dialect: Option<&str>,
+        kinds: Option<Vec<String>>,
+        types: Option<HashSet<String>>,
+        strict: bool,
+        max_line_bytes: u64,
+        on_malformed: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let dialect = match dialect {
+            Some(name) => {
+                let found = dialect::named(name);
+                Some(found.ok_or_else(|| errors::unknown_dialect(py, name))?)
+            }
+            None => None,
+        };
+        let mut wanted = Kinds::EVENTS;
+        if let Some(names) = kinds {
+            wanted = Kinds::NONE;
+            for name in names {
+                let kind = Kind::named(&name);
+                let unknown = || PyValueError::new_err(format!("no event kind is called {name:?}"));
+                wanted = wanted.with(kind.ok_or_else(unknown)?);
+            }
+        }
+        let options = Options {
+            strict,
+            max_line_bytes,
+        };
+        let types = types.unwrap_or_default();
+        let mut parser = Parser::new(dialect, wanted, options);
+        if !types.is_empty() {
+            parser = parser.with_records();
+        }
+        Ok(Engine {
+            parser,
+            on_malformed,
+            types,
+            pull: Pull::default(),
+        })
+    }
+
+    fn feed(&mut self, py: Python<'_>, chunk: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
+        let chunk = buffer(chunk)?;
+        self.parse_now(py, Input::Bytes(bytes_of(&chunk)))
+    }
+
+    fn close(&mut self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        self.parse_now(py, Input::End)
+    }
+
+    /// The run so far as a dict; `code` and `stderr` are what the caller knows of the process.
+    #[pyo3(signature = (code=None, stderr=None))]
+    fn run(
+        &mut self,
+        py: Python<'_>,
+        code: Option<i64>,
+        stderr: Option<Vec<u8>>,
+    ) -> PyResult<Py<PyAny>> {
+        let exit = Exit {
+            code,
+            stderr: stderr.unwrap_or_default(),
+        };
+        let run = self.parser.run(&exit);
+        Ok(Builder::shared().data(py, &run)?.unbind())
+    }
+
+    fn report(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let report = self.parser.report().to_data();
+        Ok(Builder::shared().data(py, &report)?.unbind())
+    }
+
+    /// (dialect, version, confidence, why), or None while the dialect is not known.
+    #[getter]
+    fn detection(&self) -> Option<(&'static str, Option<String>, f64, Vec<String>)> {
+        let found = self.parser.detection()?.clone();
+        Some((
+            found.dialect.name,
+            found.version,
+            found.confidence,
+            found.why,
+        ))
+    }
+
+    // ---------------------------------------------------------------- pulling from a source
+
+    fn attach_path(&mut self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.pull.attach(Feed::path(py, path)?);
+        Ok(())
+    }
+
+    #[cfg(unix)]
+    fn attach_descriptor(&mut self, py: Python<'_>, number: i32, name: &str) -> PyResult<()> {
+        self.pull.attach(Feed::descriptor(py, number, name)?);
+        Ok(())
+    }
+
+    fn attach_chunks(&mut self, chunks: Py<PyAny>, name: &str) {
+        self.pull.attach(Feed::chunks(chunks, name));
+    }
+
+    /// Reads the attached source to its end for the run alone; the GIL is not held while bytes are parsed.
+    fn drain_source(&mut self, py: Python<'_>) -> PyResult<()> {
+        let mut quiet = Quiet {
+            told: self.on_malformed.is_some(),
+            ..Quiet::default()
+        };
+        let mut more = true;
+        while more {
+            let parser = &mut self.parser;
+            let step = match self.pull.feed() {
+                Some(feed) => feed.step_silently(py, &mut |chunk| {
+                    parser.feed(chunk, &mut quiet)?;
+                    Ok(())
+                }),
+                None => Ok(false),
+            };
+            more = step.map_err(|failure| failure.raise(py))?;
+            if !more {
+                let closed = self.parser.close(&mut quiet);
+                closed.map_err(|error| errors::from_core(py, error))?;
+            }
+            if let Some(call) = &self.on_malformed {
+                for line in quiet.malformed.drain(..) {
+                    tell(py, &mut Builder::shared(), call, &line)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let Engine {
+            parser,
+            on_malformed,
+            types,
+            pull,
+        } = self;
+        pull.next(py, &mut |input, out| {
+            parse(py, parser, types, on_malformed.as_ref(), input, out)
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! The errors of `headrace.errors`, raised from here.
+
+use headrace_core::record::Error;
+use headrace_core::source::SourceError;
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+fn class<'py>(py: Python<'py>, name: &'static str) -> PyResult<Bound<'py, PyAny>> {
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let module = MODULE.get_or_try_init(py, || {
+        PyModule::import(py, "headrace.errors").map(Bound::unbind)
+    })?;
+    module.bind(py).getattr(name)
+}
+
+fn raise<'py>(
+    py: Python<'py>,
+    name: &'static str,
+    arguments: impl pyo3::call::PyCallArgs<'py>,
+) -> PyErr {
+    let error = class(py, name).and_then(|class| class.call1(arguments));
+    match error {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
+    }
+}
+
+/// A `SourceError` or `MalformedLine`.
+pub fn from_core(py: Python<'_>, error: Error) -> PyErr {
+    match error {
+        Error::Malformed(line) => raise(py, "MalformedLine", (line.line, line.offset, line.reason)),
+        Error::Source(error) => from_source(py, &error),
+    }
+}
+
+pub fn from_source(py: Python<'_>, error: &SourceError) -> PyErr {
+    let raised = raise(py, "SourceError", (error.to_string(),));
+    if let SourceError::Open { error: cause, .. } | SourceError::Read { error: cause, .. } = error {
+        let code = cause.raw_os_error();
+        let cause = match code {
+            Some(code) => PyOSError::new_err((code, cause.to_string())),
+            None => PyOSError::new_err(cause.to_string()),
+        };
+        raised.set_cause(py, Some(cause));
+    }
+    raised
+}
+
+pub fn unknown_dialect(py: Python<'_>, name: &str) -> PyErr {
+    let known: Vec<&str> = headrace_core::dialect::DIALECTS
+        .iter()
+        .map(|dialect| dialect.name)
+        .collect();
+    let text = format!(
+        "no dialect is called {name:?}; known are: {}",
+        known.join(", ")
+    );
+    raise(py, "UnknownDialect", (text,))
+}
+
+/// What ends a step: an error of the core, or one raised by Python code that was called.
+pub enum Failure {
+    Core(Error),
+    Python(PyErr),
+}
+
+impl Failure {
+    pub fn raise(self, py: Python<'_>) -> PyErr {
+        match self {
+            Failure::Core(error) => from_core(py, error),
+            Failure::Python(error) => error,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Core(error)
+    }
+}
+
+impl From<SourceError> for Failure {
+    fn from(error: SourceError) -> Self {
+        Failure::Core(error.into())
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Self {
+        Failure::Python(error)
+    }
+}

@@ -1,0 +1,204 @@
+//! Where chunks come from: pulled from a file or descriptor in Rust, or from a Python iterator.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::path::PathBuf;
+
+use headrace_core::record::Error;
+use headrace_core::source::{Decoder, Source, SourceError};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyStopIteration;
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use crate::errors::{self, Failure};
+
+/// How much of a large buffer is parsed at a time: the consumer gets what is there before the rest is read.
+const SLICE: usize = 1 << 16;
+
+/// A source that chunks are pulled from.
+pub enum Feed {
+    /// Read in Rust; never holds the GIL while it waits.
+    Native(Source),
+    /// Chunks of a Python iterator.
+    Python {
+        chunks: Py<PyAny>,
+        decoder: Decoder,
+        /// The rest of the current chunk.
+        rest: Option<(PyBuffer<u8>, usize)>,
+    },
+}
+
+impl Feed {
+    /// A file by its path.
+    pub fn path(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let source = py.detach(|| Source::open(&path));
+        Ok(Feed::Native(
+            source.map_err(|error| errors::from_source(py, &error))?,
+        ))
+    }
+
+    /// A file descriptor, which stays open and the caller's.
+    #[cfg(unix)]
+    pub fn descriptor(py: Python<'_>, number: i32, name: &str) -> PyResult<Self> {
+        use std::os::fd::BorrowedFd;
+        // SAFETY: the number is only used to duplicate the descriptor, which fails if it is not open.
+        let copy = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned();
+        let file = File::from(copy.map_err(|error| {
+            let name = name.to_owned();
+            let error = SourceError::Open { name, error };
+            errors::from_source(py, &error)
+        })?);
+        Ok(Feed::Native(Source::reader(file, name)))
+    }
+
+    /// An iterator of bytes-like chunks.
+    pub fn chunks(chunks: Py<PyAny>, name: &str) -> Self {
+        Feed::Python {
+            chunks,
+            decoder: Decoder::new(name),
+            rest: None,
+        }
+    }
+
+    /// Gives the parser the next bytes; false at the end.
+    fn step(&mut self, py: Python<'_>, parse: &mut Parse<'_>) -> Result<bool, Failure> {
+        match self {
+            Feed::Native(source) => {
+                // read without the GIL, parse with it: what is parsed becomes Python objects at once
+                let mut read = Vec::new();
+                let more = py.detach(|| {
+                    source.step::<Error>(&mut |chunk| {
+                        read.extend_from_slice(chunk);
+                        Ok(())
+                    })
+                });
+                parse(&read)?;
+                py.check_signals()?;
+                Ok(more?)
+            }
+            Feed::Python {
+                chunks,
+                decoder,
+                rest,
+            } => {
+                if rest.is_none() {
+                    match chunks.bind(py).call_method0(intern!(py, "__next__")) {
+                        Ok(chunk) => *rest = Some((buffer(&chunk)?, 0)),
+                        Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
+                            decoder.finish(&mut |chunk: &[u8]| parse(chunk))?;
+                            return Ok(false);
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                if let Some((chunk, at)) = rest {
+                    let bytes = &bytes_of(chunk)[*at..];
+                    let slice = &bytes[..bytes.len().min(SLICE)];
+                    let last = slice.len() == bytes.len();
+                    *at += slice.len();
+                    let result = decoder.push(slice, &mut |chunk: &[u8]| parse(chunk));
+                    if last {
+                        *rest = None;
+                    }
+                    result?;
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// As `step`, for a parser that needs nothing of Python: the GIL is not held while a native source is parsed.
+    pub fn step_silently(
+        &mut self,
+        py: Python<'_>,
+        parse: &mut (dyn FnMut(&[u8]) -> Result<(), Failure> + Send),
+    ) -> Result<bool, Failure> {
+        let Feed::Native(source) = self else {
+            return self.step(py, &mut |chunk| parse(chunk));
+        };
+        let more = py.detach(|| source.step(&mut |chunk| parse(chunk)));
+        py.check_signals()?;
+        more
+    }
+}
+
+type Parse<'p> = dyn FnMut(&[u8]) -> Result<(), Failure> + 'p;
+
+/// What a parser is given: the next bytes, or the end.
+pub enum Input<'i> {
+    Bytes(&'i [u8]),
+    End,
+}
+
+/// An iterator over what a parser makes of an attached source. What came before an error is given before it is raised.
+#[derive(Default)]
+pub struct Pull {
+    feed: Option<Feed>,
+    ready: VecDeque<Py<PyAny>>,
+    failed: Option<PyErr>,
+    done: bool,
+}
+
+impl Pull {
+    pub fn attach(&mut self, feed: Feed) {
+        self.feed = Some(feed);
+    }
+
+    pub fn feed(&mut self) -> Option<&mut Feed> {
+        self.feed.as_mut()
+    }
+
+    /// The next object; None at the end. `parse` pushes what it makes of its input onto the queue.
+    pub fn next(
+        &mut self,
+        py: Python<'_>,
+        parse: &mut dyn FnMut(Input<'_>, &mut VecDeque<Py<PyAny>>) -> Result<(), Failure>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        loop {
+            if let Some(object) = self.ready.pop_front() {
+                return Ok(Some(object));
+            }
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            if self.done {
+                return Ok(None);
+            }
+            let ready = &mut self.ready;
+            let more = match &mut self.feed {
+                Some(feed) => feed.step(py, &mut |chunk| parse(Input::Bytes(chunk), ready)),
+                None => Ok(false),
+            };
+            let result = match more {
+                Ok(true) => continue,
+                Ok(false) => parse(Input::End, &mut self.ready),
+                Err(failure) => Err(failure),
+            };
+            self.done = true;
+            self.feed = None;
+            self.failed = result.err().map(|failure| failure.raise(py));
+        }
+    }
+}
+
+/// The buffer of a bytes-like object.
+pub fn buffer(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
+    let buffer = PyBuffer::get(object)?;
+    if buffer.is_c_contiguous() {
+        return Ok(buffer);
+    }
+    Err(pyo3::exceptions::PyBufferError::new_err(
+        "a chunk must be one contiguous run of bytes",
+    ))
+}
+
+/// The bytes of a contiguous buffer.
+pub fn bytes_of(buffer: &PyBuffer<u8>) -> &[u8] {
+    if buffer.len_bytes() == 0 {
+        return &[];
+    }
+    // SAFETY: the buffer is contiguous, and its exporter keeps it in place for as long as it is held. Nobody may write to
+    // it while it is parsed; the GIL is held for that time, as every caller of this function does.
+    unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) }
+}

@@ -1,0 +1,262 @@
+//! `Reader` and `Record`: the raw layer.
+
+use std::collections::{HashSet, VecDeque};
+use std::path::PathBuf;
+
+use headrace_core::json::{Doc, Tape, Value};
+use headrace_core::reader::{self, Records};
+use headrace_core::record::{self, Options, native_type};
+use headrace_core::report::Malformed;
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::engine::tell;
+use crate::errors::Failure;
+use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
+use crate::objects::{Builder, Halves};
+
+/// One record; nothing of it is decoded that is not asked for.
+#[pyclass(frozen, module = "headrace._native")]
+pub struct Record {
+    text: Box<[u8]>,
+    #[pyo3(get)]
+    line: u64,
+    #[pyo3(get)]
+    offset: u64,
+    #[pyo3(get)]
+    lossy: bool,
+    #[pyo3(get)]
+    salvaged: bool,
+}
+
+impl Record {
+    pub fn new(record: &record::Record<'_>) -> Self {
+        Record {
+            text: record.raw.into(),
+            line: record.line,
+            offset: record.offset,
+            lossy: record.lossy,
+            salvaged: record.salvaged,
+        }
+    }
+
+    /// Parses the text again and looks at it: a record that is only counted or compared was never decoded.
+    fn look<T>(&self, look: impl FnOnce(Value<'_>) -> PyResult<T>) -> PyResult<T> {
+        let mut tape = Tape::new();
+        let text;
+        let doc: Result<Doc<'_>, _> = if self.salvaged {
+            text = String::from_utf8_lossy(&self.text);
+            tape.parse_lax(text.as_bytes())
+        } else {
+            tape.parse(&self.text)
+        };
+        match doc {
+            Ok(doc) => look(doc.root()),
+            Err(error) => Err(pyo3::exceptions::PySystemError::new_err(format!(
+                "a record can't be parsed again: {error:?}"
+            ))),
+        }
+    }
+}
+
+#[pymethods]
+impl Record {
+    /// The bytes of its JSON text.
+    #[getter]
+    fn raw<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.text)
+    }
+
+    /// What the harness calls this kind of record.
+    #[getter]
+    fn r#type(&self) -> PyResult<Option<String>> {
+        self.look(|value| Ok(native_type(value).map(|kind| kind.lossy().into_owned())))
+    }
+
+    fn to_dict(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.look(|value| {
+            let object = Builder::shared().value(py, value, Halves::Keep)?;
+            Ok(object.unbind())
+        })
+    }
+
+    fn __getitem__(&self, py: Python<'_>, key: &str) -> PyResult<Py<PyAny>> {
+        self.look(|value| match value.get(key) {
+            Some(value) => Ok(Builder::shared().value(py, value, Halves::Keep)?.unbind()),
+            None => Err(PyKeyError::new_err(key.to_owned())),
+        })
+    }
+
+    fn __contains__(&self, key: &str) -> PyResult<bool> {
+        self.look(|value| Ok(value.get(key).is_some()))
+    }
+
+    /// The value at a path of keys; None if it is not there.
+    #[pyo3(signature = (*path))]
+    fn get(&self, py: Python<'_>, path: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
+        let keys: Vec<String> = path.extract()?;
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        self.look(|value| match value.path(&keys) {
+            Some(value) => Ok(Builder::shared().value(py, value, Halves::Keep)?.unbind()),
+            None => Ok(py.None()),
+        })
+    }
+
+    fn __repr__(&self) -> PyResult<String> {
+        let kind = self.r#type()?.unwrap_or_default();
+        let (line, offset, size) = (self.line, self.offset, self.text.len());
+        Ok(format!(
+            "<Record {kind:?} line={line} offset={offset} bytes={size}>"
+        ))
+    }
+}
+
+#[pyclass(subclass, module = "headrace._native")]
+pub struct Reader {
+    reader: reader::Reader,
+    on_malformed: Option<Py<PyAny>>,
+    pull: Pull,
+}
+
+struct Collector<'c, 'py> {
+    py: Python<'py>,
+    on_malformed: Option<&'c Py<PyAny>>,
+    out: &'c mut VecDeque<Py<PyAny>>,
+    failed: Option<PyErr>,
+}
+
+impl Records for Collector<'_, '_> {
+    fn record(&mut self, record: &record::Record<'_>) {
+        if self.failed.is_none() {
+            match Py::new(self.py, Record::new(record)) {
+                Ok(record) => self.out.push_back(record.into_any()),
+                Err(error) => self.failed = Some(error),
+            }
+        }
+    }
+
+    fn malformed(&mut self, line: &Malformed) {
+        if let (Some(call), None) = (self.on_malformed, &self.failed) {
+            self.failed = tell(self.py, &mut Builder::shared(), call, line).err();
+        }
+    }
+}
+
+/// Gives the reader its input, and pushes the records onto the queue.
+fn read(
+    py: Python<'_>,
+    reader: &mut reader::Reader,
+    on_malformed: Option<&Py<PyAny>>,
+    input: Input<'_>,
+    out: &mut VecDeque<Py<PyAny>>,
+) -> Result<(), Failure> {
+    let mut collector = Collector {
+        py,
+        on_malformed,
+        out,
+        failed: None,
+    };
+    let result = match input {
+        Input::Bytes(chunk) => reader.feed(chunk, &mut collector),
+        Input::End => reader.close(&mut collector),
+    };
+    match collector.failed {
+        Some(error) => Err(error.into()),
+        None => Ok(result?),
+    }
+}
+
+impl Reader {
+    fn read_now(&mut self, py: Python<'_>, input: Input<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        let mut out = VecDeque::new();
+        match read(
+            py,
+            &mut self.reader,
+            self.on_malformed.as_ref(),
+            input,
+            &mut out,
+        ) {
+            Ok(()) => Ok(out.into()),
+            Err(failure) => Err(failure.raise(py)),
+        }
+    }
+}
+
+#[pymethods]
+impl Reader {
+    #[new]
+    #[pyo3(signature = (*, only=None, strict=false, max_line_bytes=268_435_456, on_malformed=None))]
+    fn new(
+        only: Option<HashSet<String>>,
+        strict: bool,
+        max_line_bytes: u64,
+        on_malformed: Option<Py<PyAny>>,
+    ) -> Self {
+        let options = Options {
+            strict,
+            max_line_bytes,
+        };
+        Reader {
+            reader: reader::Reader::new(only, options),
+            on_malformed,
+            pull: Pull::default(),
+        }
+    }
+
+    fn feed(&mut self, py: Python<'_>, chunk: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
+        let chunk = buffer(chunk)?;
+        self.read_now(py, Input::Bytes(bytes_of(&chunk)))
+    }
+
+    fn close(&mut self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        self.read_now(py, Input::End)
+    }
+
+    fn report(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let report = self.reader.report().to_data();
+        Ok(Builder::shared().data(py, &report)?.unbind())
+    }
+
+    /// (dialect, version, confidence, why): the best guess so far, or None.
+    #[getter]
+    fn detection(&self) -> Option<(&'static str, Option<String>, f64, Vec<String>)> {
+        let found = self.reader.detection()?;
+        Some((
+            found.dialect.name,
+            found.version,
+            found.confidence,
+            found.why,
+        ))
+    }
+
+    fn attach_path(&mut self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.pull.attach(Feed::path(py, path)?);
+        Ok(())
+    }
+
+    #[cfg(unix)]
+    fn attach_descriptor(&mut self, py: Python<'_>, number: i32, name: &str) -> PyResult<()> {
+        self.pull.attach(Feed::descriptor(py, number, name)?);
+        Ok(())
+    }
+
+    fn attach_chunks(&mut self, chunks: Py<PyAny>, name: &str) {
+        self.pull.attach(Feed::chunks(chunks, name));
+    }
+
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let Reader {
+            reader,
+            on_malformed,
+            pull,
+        } = self;
+        pull.next(py, &mut |input, out| {
+            read(py, reader, on_malformed.as_ref(), input, out)
+        })
+    }
+}
