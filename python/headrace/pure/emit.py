@@ -230,6 +230,11 @@ class Emitter:
         call = self._calls.get(ev.clean(key))
         return call is not None and call.announced and not call.closed
 
+    def thread_of(self, call_id: str) -> str | None:
+        """The thread that the latest call with this id belongs to."""
+        call = self._calls.get(ev.clean(call_id))
+        return None if call is None else call.thread
+
     def open_calls(self, thread: str | None = None) -> list[str]:
         """Keys of the thread's announced calls without a result, in order."""
         calls = [(c.number, i) for i, c in self._calls.items() if c.announced and not c.closed and c.thread == thread]

@@ -477,6 +477,12 @@ impl<'s> Emitter<'s> {
         call.is_some_and(|call| call.announced && !call.closed)
     }
 
+    /// The thread that the latest call with this id belongs to.
+    pub fn thread_of(&self, id: &str) -> Option<String> {
+        let call = self.memory.calls.get(id)?;
+        call.thread.as_deref().map(str::to_owned)
+    }
+
     /// Ids of the thread's announced calls without a result, in order.
     pub fn open_calls(&self, thread: Option<&str>) -> Vec<String> {
         let calls = self.memory.calls.iter();

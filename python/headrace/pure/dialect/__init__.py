@@ -67,6 +67,8 @@ class Mapper(Protocol):
 
 from . import (  # noqa: E402  (they import SURE, Sign and UNKNOWN from here)
     acp,
+    claude,
+    claude_transcript,
     codex,
     codex_appserver,
     codex_rollout,
@@ -116,6 +118,8 @@ DIALECTS: dict[str, ModuleType] = {
         kimi_wire,
         kimi_context,
         evolve,
+        claude,
+        claude_transcript,
     )
 }
 

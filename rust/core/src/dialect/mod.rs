@@ -7,6 +7,9 @@
 //! To add one: write its file, its Python twin, and a line in each table.
 
 mod acp;
+mod anthropic;
+mod claude;
+mod claude_transcript;
 mod evosci;
 mod minicode;
 mod pi;
@@ -85,6 +88,8 @@ pub static DIALECTS: &[Dialect] = &[
     pi_session::DIALECT,
     evosci::DIALECT,
     minicode::DIALECT,
+    claude::DIALECT,
+    claude_transcript::DIALECT,
     acp::DIALECT,
 ];
 
