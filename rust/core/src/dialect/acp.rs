@@ -509,8 +509,7 @@ impl Acp {
                 "prompt again"
             });
         }
-        let unopened =
-            !self.running && !self.ended && self.initialized && self.sessions.is_empty();
+        let unopened = !self.running && !self.ended && self.initialized && self.sessions.is_empty();
         if self.version == 1 && !self.echoes && (self.ended || unopened) {
             self.replay = true; // nobody prints live prompts but agents that did so in their first turn
         }
@@ -726,11 +725,13 @@ impl Acp {
         match status.and_then(|status| status.text()).as_deref() {
             Some("active") => self.begin(stamp, out),
             Some("systemError") => {
-                self.system_error = true;
                 if self.ended {
                     // the answer said "end_turn" before
                     out.state(turn_end("failed").with("reason", "systemError"), stamp);
+                } else {
+                    self.begin(stamp, out);
                 }
+                self.system_error = true;
             }
             Some("idle") => self.system_error = false,
             _ => {}
@@ -744,6 +745,7 @@ impl Acp {
                 let state = State::new("retry").with("phase", "start");
                 out.state(state.with("message", details), stamp);
             } else {
+                self.begin(stamp, out);
                 self.failure = true;
                 self.limit = agents::names_limit(text("codexErrorInfo").as_deref());
                 out.error(message, stamp, true);
@@ -830,7 +832,7 @@ impl Acp {
         }
         let agent = self.calls.agent();
         let id_text = id.as_deref().unwrap_or("");
-        let name = update.and_then(|update| agent.tool_name(id_text, update, false));
+        let name = agent.tool_name(id_text, update, false);
         let title = filled(param("title").and_then(|title| title.text()))
             .or_else(|| update.and_then(|update| update.text_of("title")));
         let state = State::new("approval")
@@ -869,7 +871,9 @@ impl Acp {
                 Outcome::Mapped
             }
             "session/prompt" => {
-                let known = session.as_ref().is_some_and(|id| self.sessions.contains(id));
+                let known = session
+                    .as_ref()
+                    .is_some_and(|id| self.sessions.contains(id));
                 if !self.sessions.is_empty() && !known {
                     return Outcome::Ignored("prompt of no session");
                 }

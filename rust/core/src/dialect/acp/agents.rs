@@ -148,21 +148,25 @@ impl Agent {
     // ---------------------------------------------------------------- tool calls
 
     /// The harness's own name of the tool, where the wire has it; titles that were written for people are none.
-    pub fn tool_name<'a>(&self, id: &str, update: Value<'a>, first: bool) -> Option<Text<'a>> {
-        let meta = update.get("_meta");
-        let text = |value: Option<Value<'a>>| filled(value?.text());
-        let of_mcp = meta
-            .and_then(|meta| meta.get("is_mcp_tool_call")?.as_bool())
+    pub fn tool_name<'a>(
+        &self,
+        id: &str,
+        update: Option<Value<'a>>,
+        first: bool,
+    ) -> Option<Text<'a>> {
+        let text = |keys: &[&str]| filled(update?.path(keys)?.text());
+        let of_mcp = update
+            .and_then(|update| update.path(&["_meta", "is_mcp_tool_call"])?.as_bool())
             .unwrap_or(false);
-        let name = text(update.get("name"))
-            .or_else(|| text(update.path(&["_meta", "claudeCode", "toolName"])))
-            .or_else(|| text(update.path(&["_meta", "toolName"])))
-            .or_else(|| text(update.path(&["rawInput", "tool"])).filter(|_| of_mcp));
+        let name = text(&["name"])
+            .or_else(|| text(&["_meta", "claudeCode", "toolName"]))
+            .or_else(|| text(&["_meta", "toolName"]))
+            .or_else(|| text(&["rawInput", "tool"]).filter(|_| of_mcp));
         if name.is_some() {
             return name;
         }
         if first && self.title_is_name {
-            let title = text(update.get("title")).filter(|title| !title.contains(' '));
+            let title = text(&["title"]).filter(|title| !title.contains(' '));
             if title.is_some() {
                 return title;
             }

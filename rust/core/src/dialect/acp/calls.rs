@@ -96,14 +96,8 @@ impl<'a> Told<'a> {
     }
 
     fn name(&self, agent: &Agent, id: &str, first: bool) -> Option<Text<'a>> {
-        match self.part {
-            Part::All | Part::NoInput => agent.tool_name(id, self.update, first),
-            // nothing but the id tells
-            Part::ContentChunk | Part::Input => {
-                let (name, _) = id.split_once("__").filter(|_| agent.name == "gemini")?;
-                filled(Some(name.to_owned().into()))
-            }
-        }
+        let told = matches!(self.part, Part::All | Part::NoInput);
+        agent.tool_name(id, told.then_some(self.update), first)
     }
 
     /// Its content in the shape of events, and whether something in it has none.
@@ -304,12 +298,7 @@ impl Calls {
     // ---------------------------------------------------------------- inside
 
     /// Codex has a model of its own review a call in place of a person: no call of the agent, but an approval.
-    fn guardian(
-        &mut self,
-        told: Told<'_>,
-        stamp: &Stamp<'_>,
-        out: &mut Emitter<'_>,
-    ) -> Outcome {
+    fn guardian(&mut self, told: Told<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
         let (raw, input) = (told.raw_output(), told.raw_input());
         let id = |value: Option<Value<'_>>, out: &mut Emitter<'_>| {
             id_of(value.and_then(|value| value.get("targetItemId")), out)
@@ -516,8 +505,7 @@ fn result<'a>(
     let texts: Vec<Text<'_>> = blocks.iter().filter_map(text_of).collect();
     let output = std::mem::take(&mut call.output);
     call.has_output = false;
-    let shown = glued(&texts, "\n")
-        .or_else(|| filled(Some(Text::from(output))));
+    let shown = glued(&texts, "\n").or_else(|| filled(Some(Text::from(output))));
     let has_texts = !texts.is_empty();
     drop(texts);
     let same = shown.as_ref().map(|shown| shown.to_string());

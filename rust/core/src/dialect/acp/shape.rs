@@ -173,8 +173,7 @@ pub fn model_of(result: Option<Value<'_>>) -> Option<Text<'_>> {
 }
 
 pub fn info_of(initialized: Value<'_>) -> Option<Value<'_>> {
-    filled_object(initialized.get("agentInfo"))
-        .or_else(|| filled_object(initialized.get("info")))
+    filled_object(initialized.get("agentInfo")).or_else(|| filled_object(initialized.get("info")))
 }
 
 /// Name and version of the agent, from its answer to initialize.
