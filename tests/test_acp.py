@@ -288,6 +288,12 @@ def test_copilot_fails_by_a_chunk(engine: Any) -> None:
     assert [error["message"] for error in run["errors"]] == ["Error: 400 bad request"]
 
 
+def test_qwen_says_its_errors_in_brackets(engine: Any) -> None:
+    _, run = read(engine, hello("qwen-code"), NEW, says("[API Error: 400 bad]"), END)
+    assert run["verdict"]["outcome"] == "failed"
+    assert (run["texts"], [e["message"] for e in run["errors"]]) == ([], ["[API Error: 400 bad]"])
+
+
 def test_droid_says_its_error_twice(engine: Any) -> None:
     failed = fails(2, -32603, "Internal error: Agent error", data="400 bad")
     _, run = read(engine, hello("@factory/cli"), NEW, says("Partial."), says("Error: 400 bad"), failed)

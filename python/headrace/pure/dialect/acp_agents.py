@@ -41,10 +41,10 @@ AGENTS: dict[str, Agent] = {
     "codex-zed": Agent(sections=True),
     "copilot": Agent(usage=SESSION, notices=(("Error: ", "error"), ("Warning: ", "warning"), ("Info: ", "info"))),
     "droid": Agent(whole=True),
-    "gemini": Agent(),
+    "gemini": Agent(notices=(("[API Error", "error"),)),
     "kimi": Agent(title_is_name=True),
     "opencode": Agent(usage=CALL, title_is_name=True),
-    "qwen": Agent(),
+    "qwen": Agent(notices=(("[API Error", "error"),)),
 }
 #: parts of `agentInfo.name`, in lower case; the first that fits
 _NAMES = (

@@ -89,6 +89,7 @@ static DROID: Agent = Agent {
 };
 static GEMINI: Agent = Agent {
     name: "gemini",
+    notices: &[("[API Error", Notice::Error)],
     ..PLAIN
 };
 static KIMI: Agent = Agent {
@@ -104,6 +105,7 @@ static OPENCODE: Agent = Agent {
 };
 static QWEN: Agent = Agent {
     name: "qwen",
+    notices: &[("[API Error", Notice::Error)],
     ..PLAIN
 };
 
