@@ -31,7 +31,7 @@ class Block:
         self.order = order
         self.text = ""  # as emitted
         self.half = ""  # a high surrogate that waits for its low half
-        self.shown = order is not None  # a chunk of it was emitted, or its place is given
+        self.shown = order is not None  # it has its place: by its order, or that of its first chunk
 
 
 class TextLog:
