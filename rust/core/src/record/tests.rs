@@ -288,7 +288,7 @@ fn a_pretty_document_is_one_record_and_a_damaged_stream_is_none() {
     };
     for size in [1, 5, 1000] {
         let document = b"\n{\r\n  \"a\": [\r\n    {}\r\n  ]\r\n}\r\n\n";
-        assert_eq!(read(document, size), (vec![(2, 1, 32)], 7, 0, 2));
+        assert_eq!(read(document, size), (vec![(2, 1, 29)], 7, 0, 2));
         let stream = b"{\n  \"a\": [\n{\"b\":1}\n  ]\n}\n";
         assert_eq!(read(stream, size), (vec![(3, 11, 8)], 5, 4, 0));
         assert_eq!(read(b"{\n\"a\": 1\n", size), (vec![], 2, 2, 0));
