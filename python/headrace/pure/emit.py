@@ -31,7 +31,7 @@ class Block:
         self.order = order
         self.text = ""  # as emitted
         self.half = ""  # a high surrogate that waits for its low half
-        self.shown = False  # a chunk of it was emitted
+        self.shown = order is not None  # it has its place: by its order, or that of its first chunk
 
 
 class TextLog:
@@ -135,7 +135,7 @@ class Emitter:
 
     def image(self, kind: str, block: dict[str, Any], stamp: Stamp) -> None:
         """A chunk that holds an image block (``event.image_block``)."""
-        event = self._event({"sessionUpdate": kind, "content": block}, stamp)
+        event = self._event({"sessionUpdate": kind, "content": self._value(block)}, stamp)
         self._blocks += 1
         event.block = self._blocks
         self.sink(event)

@@ -204,7 +204,11 @@ fn diffs<'a>(spec: &Diff, input: &'a Data<'_>, found: &mut Vec<Item<'a>>) {
     };
     let old_names = spec.old.split_once("[].").map_or("-", |(_, names)| names);
     let Some(edits) = input.get(list) else { return };
-    for edit in edits.items() {
+    let edits = match edits.is_map() {
+        true => vec![edits], // kimi: one edit stands without a list
+        false => edits.items(),
+    };
+    for edit in edits {
         let own = |text: Text<'_>| Text::from(text.into_string());
         if let Some(new) = text_argument(&edit, new_names) {
             found.push(Item::Diff {

@@ -9,13 +9,24 @@
 mod anthropic;
 mod claude;
 mod claude_transcript;
+mod codex;
+mod codex_appserver;
+mod codex_events;
+mod codex_responses;
+mod codex_rollout;
+mod codex_shapes;
 mod copilot;
 mod copilot_session;
 mod droid;
 mod droid_session;
+mod evolve;
 mod evosci;
 mod gemini;
 mod gemini_chat;
+mod kimi;
+mod kimi_context;
+mod kimi_journal;
+mod kimi_wire;
 mod minicode;
 mod opencode;
 mod opencode_export;
@@ -32,11 +43,13 @@ use crate::record::Record;
 use crate::run::{Ending, Exit, Reducer};
 
 /// A [`Sign`] of this weight decides alone.
-pub const SURE: u32 = 100;
+pub const SURE: i32 = 100;
 
 /// That a record belongs to a dialect: how sure (SURE decides alone, weights of several records add up) and why.
+///
+/// A weight of 0 only says that the record has the shape of one; a weight below 0 speaks against the dialect.
 pub struct Sign {
-    pub weight: u32,
+    pub weight: i32,
     pub why: Cow<'static, str>,
     pub version: Option<String>,
     /// It is a whole session, which the harness writes as one pretty-printed object over many lines.
@@ -44,12 +57,12 @@ pub struct Sign {
 }
 
 impl Sign {
-    pub fn new(weight: u32, why: impl Into<Cow<'static, str>>) -> Option<Sign> {
+    pub fn new(weight: i32, why: impl Into<Cow<'static, str>>) -> Option<Sign> {
         Sign::of_version(weight, why, None)
     }
 
     pub fn of_version(
-        weight: u32,
+        weight: i32,
         why: impl Into<Cow<'static, str>>,
         version: Option<String>,
     ) -> Option<Sign> {
@@ -87,6 +100,10 @@ pub enum Outcome {
 pub trait Mapper {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome;
 
+    /// Where a harness prints plain text instead of records when it fails: called before [`close`](Mapper::close) with
+    /// the lines after the last record that are no JSON, if there are any.
+    fn tail(&mut self, _lines: &[&str], _out: &mut Emitter<'_>) {}
+
     /// The end of the stream.
     fn close(&mut self, _out: &mut Emitter<'_>) {}
 
@@ -105,6 +122,9 @@ pub struct Dialect {
 
 /// Every dialect; the order is that of preference when a stream fits two equally well.
 pub static DIALECTS: &[Dialect] = &[
+    codex::DIALECT,
+    codex_appserver::DIALECT,
+    codex_rollout::DIALECT,
     pi::DIALECT,
     pi_session::DIALECT,
     evosci::DIALECT,
@@ -121,7 +141,17 @@ pub static DIALECTS: &[Dialect] = &[
     droid_session::DIALECT,
     copilot::DIALECT,
     copilot_session::DIALECT,
+    kimi::DIALECT,
+    kimi_wire::DIALECT,
+    kimi_context::DIALECT,
+    evolve::DIALECT,
 ];
+
+/// Why a line of text is a harness's, or None.
+pub type TextSign = fn(&str) -> Option<String>;
+
+/// What decides on streams without any record: harnesses that print plain text when they fail.
+pub static TEXT_SIGNS: &[(&str, TextSign)] = &[(kimi::DIALECT.name, kimi::text_sign)];
 
 /// The dialect of that name.
 pub fn named(name: &str) -> Option<&'static Dialect> {
