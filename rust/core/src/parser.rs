@@ -199,6 +199,10 @@ impl Consumer<Error> for Line<'_> {
     fn is_record(&self, value: Value<'_>) -> bool {
         dialect::is_record(value, self.stream.dialect())
     }
+
+    fn is_document(&self, value: Value<'_>) -> bool {
+        dialect::is_document(value, self.stream.dialect())
+    }
 }
 
 /// Events go to the reducer first, then, if they are wanted, to the output.

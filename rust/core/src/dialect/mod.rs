@@ -9,12 +9,20 @@
 mod anthropic;
 mod claude;
 mod claude_transcript;
+mod codex;
+mod codex_appserver;
+mod codex_events;
+mod codex_responses;
+mod codex_rollout;
+mod codex_shapes;
 mod copilot;
 mod copilot_session;
 mod droid;
 mod droid_session;
 mod evolve;
 mod evosci;
+mod gemini;
+mod gemini_chat;
 mod kimi;
 mod kimi_context;
 mod kimi_journal;
@@ -24,6 +32,8 @@ mod opencode;
 mod opencode_export;
 mod pi;
 mod pi_session;
+mod qwen;
+mod qwen_chat;
 
 use std::borrow::Cow;
 
@@ -112,10 +122,17 @@ pub struct Dialect {
 
 /// Every dialect; the order is that of preference when a stream fits two equally well.
 pub static DIALECTS: &[Dialect] = &[
+    codex::DIALECT,
+    codex_appserver::DIALECT,
+    codex_rollout::DIALECT,
     pi::DIALECT,
     pi_session::DIALECT,
     evosci::DIALECT,
     minicode::DIALECT,
+    gemini::DIALECT,
+    gemini_chat::DIALECT,
+    qwen::DIALECT,
+    qwen_chat::DIALECT,
     claude::DIALECT,
     claude_transcript::DIALECT,
     opencode::DIALECT,
@@ -143,11 +160,19 @@ pub fn named(name: &str) -> Option<&'static Dialect> {
 
 /// Whether the object has the shape of a top-level record of the dialect (of any, if none is known yet).
 pub fn is_record(value: Value<'_>, dialect: Option<&Dialect>) -> bool {
+    any_sign(value, dialect, |_| true)
+}
+
+/// Whether the object, printed over many lines and alone in its source, is one record of the dialect (of any).
+pub fn is_document(value: Value<'_>, dialect: Option<&Dialect>) -> bool {
+    any_sign(value, dialect, |sign| sign.document)
+}
+
+fn any_sign(value: Value<'_>, dialect: Option<&Dialect>, wanted: fn(Sign) -> bool) -> bool {
+    let signs = |dialect: &Dialect| (dialect.sign)(value).is_some_and(wanted);
     match dialect {
-        Some(dialect) => (dialect.sign)(value).is_some(),
-        None => DIALECTS
-            .iter()
-            .any(|dialect| (dialect.sign)(value).is_some()),
+        Some(dialect) => signs(dialect),
+        None => DIALECTS.iter().any(signs),
     }
 }
 

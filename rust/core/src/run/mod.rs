@@ -307,11 +307,10 @@ impl Reducer {
             })
             .collect();
         let stderr = exit.stderr_text();
-        let reason = told
-            .get("reason")
-            .and_then(|r| r.text().map(Text::into_string));
-        let blamed = outcome == "failed" || reason.as_deref() == Some("stderr");
-        if blamed && errors.is_empty() && !stderr.is_empty() {
+        let reason = told.get("reason");
+        let reason = reason.as_ref().and_then(Data::text);
+        let by_stderr = outcome == "failed" || reason.as_deref() == Some("stderr"); // only that names the limit
+        if by_stderr && errors.is_empty() && !stderr.is_empty() {
             errors.push(map([
                 ("message", stderr.into_owned().into()),
                 ("fatal", true.into()),
