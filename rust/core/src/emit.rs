@@ -429,6 +429,30 @@ impl<'s> Emitter<'s> {
         }
     }
 
+    /// Closes the one block `key` for good, and leaves the others of its thread open (streams that interleave).
+    pub fn settle<'k>(&mut self, kind: Kind, key: impl Into<Key<'k>>, thread: Option<&str>) {
+        let key = key.into();
+        let thread = self.memory.thread(thread);
+        let open = &mut self.log(thread, kind).open;
+        let found = open
+            .iter()
+            .position(|(name, index, _)| *index == key.index && **name == *key.name);
+        if let Some(found) = found {
+            let (_, _, at) = open.remove(found);
+            if let Some((_, stamp)) = self.block(thread, kind, at).half.take() {
+                self.lossy = true;
+                self.append(kind, thread, at, "\u{fffd}", &stamp);
+            }
+        }
+        let TextLog { blocks, open } = self.log(thread, kind);
+        let first = open.iter().map(|(_, _, at)| *at).min();
+        let first = first.unwrap_or(blocks.len());
+        blocks.drain(..first);
+        for (_, _, at) in open {
+            *at -= first;
+        }
+    }
+
     /// Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more.
     pub fn commit(&mut self, thread: Option<&str>) {
         self.close(thread);

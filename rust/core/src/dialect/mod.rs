@@ -9,6 +9,12 @@
 mod anthropic;
 mod claude;
 mod claude_transcript;
+mod codex;
+mod codex_appserver;
+mod codex_events;
+mod codex_responses;
+mod codex_rollout;
+mod codex_shapes;
 mod copilot;
 mod copilot_session;
 mod droid;
@@ -116,6 +122,9 @@ pub struct Dialect {
 
 /// Every dialect; the order is that of preference when a stream fits two equally well.
 pub static DIALECTS: &[Dialect] = &[
+    codex::DIALECT,
+    codex_appserver::DIALECT,
+    codex_rollout::DIALECT,
     pi::DIALECT,
     pi_session::DIALECT,
     evosci::DIALECT,
