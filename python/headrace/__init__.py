@@ -15,6 +15,7 @@ All done.
 
 from ._backend import backend
 from .api import Events, Parser, Records, Source, detect, events, records, reduce
+from .drift import drift
 from .errors import HeadraceError, MalformedLine, MismatchedTranscript, SourceError, SpillError, UnknownDialect
 from .result import Detection, Report, Run, Verdict
 from .router import Router
@@ -39,6 +40,7 @@ __all__ = [
     "Verdict",
     "backend",
     "detect",
+    "drift",
     "events",
     "records",
     "reduce",
