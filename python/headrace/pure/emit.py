@@ -66,8 +66,8 @@ class Call:
 class Emitter:
     """Turns what mappers say into events for a sink.
 
-    ``line``, ``offset`` and ``surrogates`` are set by the parser before each record; ``lossy`` tells it afterwards that a
-    text of the record could not be shown as it was.
+    ``line``, ``offset`` and ``surrogates`` are set by the parser before each record; ``lossy`` tells it afterwards that
+    a text of the record could not be shown as it was.
     """
 
     def __init__(self, sink: Callable[[Event], None], dialect: str) -> None:
@@ -373,7 +373,7 @@ class Emitter:
         if not self.surrogates or not isinstance(value, (dict, list)):
             return value
         cleaned = ev.clean_value(value)
-        if cleaned != value:
+        if cleaned is not value:
             self.lossy = True
         return cleaned
 

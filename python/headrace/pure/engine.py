@@ -133,9 +133,7 @@ class Reader(_Pull):
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         super().__init__()
-        self._parser = _Reader(
-            only=only, strict=strict, max_line_bytes=max_line_bytes, on_malformed=on_malformed
-        )
+        self._parser = _Reader(only=only, strict=strict, max_line_bytes=max_line_bytes, on_malformed=on_malformed)
 
 
 def _slices(chunks: Iterator[Chunk]) -> Iterator[Chunk]:

@@ -7,13 +7,12 @@ from typing import Any
 
 from . import event as ev
 from .detect import Detection, Detector
-from .dialect import DIALECTS, UNKNOWN, Mapper, is_record
+from .dialect import DIALECTS, Mapper, is_record
 from .emit import Emitter
 from .event import Event
 from .record import Intake, Record
 from .report import Report
 from .run import Exit, Reducer
-
 
 Out = Any  # a list or deque of event dicts and records
 
@@ -138,10 +137,10 @@ class Parser:
         outcome = mapper.map(record)
         if outcome is None:
             self._report.event(record)
-        elif outcome is UNKNOWN:
-            self._report.unknown_type(record, record.type)
-        else:
+        elif isinstance(outcome, str):
             self._report.ignore(record, outcome)
+        else:
+            self._report.unknown_type(record, record.type)
         if emitter.lossy and not record.lossy:  # the intake has counted the latter
             self._report.lossy += 1
 
