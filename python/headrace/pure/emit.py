@@ -18,15 +18,20 @@ from . import event as ev
 from . import tool
 from .event import Event, Stamp
 
+_FORWARDED = "forwarded"  # key of the block that forwarded chunks go on with
+_TERMINAL = ("completed", "failed")
+
 
 class Block:
-    __slots__ = ("half", "number", "stamp", "text")
+    __slots__ = ("half", "number", "order", "shown", "stamp", "text")
 
-    def __init__(self, number: int, stamp: Stamp) -> None:
+    def __init__(self, number: int, stamp: Stamp, order: str | None) -> None:
         self.number = number
         self.stamp = stamp
+        self.order = order
         self.text = ""  # as emitted
         self.half = ""  # a high surrogate that waits for its low half
+        self.shown = False  # a chunk of it was emitted
 
 
 class TextLog:
@@ -52,9 +57,10 @@ class Thread:
 class Call:
     """One tool call: its number, and how far the wire has told of it."""
 
-    __slots__ = ("announced", "closed", "number", "status", "thread", "turn")
+    __slots__ = ("announced", "closed", "id", "number", "status", "thread", "turn")
 
-    def __init__(self, number: int, thread: str | None, turn: int) -> None:
+    def __init__(self, call_id: str, number: int, thread: str | None, turn: int) -> None:
+        self.id = call_id
         self.number = number
         self.thread = thread
         self.turn = turn
@@ -80,7 +86,7 @@ class Emitter:
         self.session: dict[str, str] = {}  # what session() said so far
         self._threads: dict[str | None, Thread] = {}
         self._blocks = 0
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, Call] = {}  # by key: the id, unless the mapper gives one
         self._call_count = 0
         self._turn = 0
         self._usages: dict[str, str] = {}  # what was last said of each model call
@@ -107,10 +113,25 @@ class Emitter:
         block.half = ""
         self._replace(kind, block, self.clean(text), stamp)
 
-    def whole(self, kind: str, text: str, stamp: Stamp) -> None:
-        """A block that comes in one piece."""
+    def whole(self, kind: str, text: str, stamp: Stamp, *, order: str | None = None) -> None:
+        """A block that comes in one piece.
+
+        ``order`` is for harnesses that print blocks in another order than the model said them: a block goes before
+        those of the same attempt whose order is greater (as strings). What they said is taken back and said again.
+        """
         if text:
-            self._append(kind, self._new_block(kind, stamp), self.clean(text), stamp)
+            order = None if order is None else self.clean(order)
+            self._append(kind, self._new_block(kind, stamp, order), self.clean(text), stamp)
+
+    def forward(self, kind: str, text: str, retract: int, stamp: Stamp) -> None:
+        """A text chunk that comes as an event: it goes out as it came in, and on with the thread's block of its kind
+        until ``commit``."""
+        block = self._open(kind, _FORWARDED, stamp)
+        joined, block.half = block.half + text, ""
+        if joined and ev.is_high(joined[-1]):
+            joined, block.half = joined[:-1], joined[-1]
+        if joined or retract or not text:
+            self._chunk(kind, block.number, self._join(joined), retract, stamp)
 
     def image(self, kind: str, block: dict[str, Any], stamp: Stamp) -> None:
         """A chunk that holds an image block (``event.image_block``)."""
@@ -118,6 +139,10 @@ class Emitter:
         self._blocks += 1
         event.block = self._blocks
         self.sink(event)
+
+    def blank(self, kind: str, stamp: Stamp) -> None:
+        """A chunk for a content block that events have no shape for: the stamp's ``extra`` holds it."""
+        self.image(kind, ev.text_block(""), stamp)
 
     def streamed(self, kind: str, key: Hashable, thread: str | None) -> str | None:
         """The text so far of the open block ``key``; None if no such block is open."""
@@ -131,6 +156,18 @@ class Emitter:
             self._flush_halves(kind, log)
         for log in logs.values():
             log.open.clear()
+
+    def settle(self, kind: str, key: Hashable, thread: str | None) -> None:
+        """Closes the one block ``key`` for good, and leaves the others of its thread open (streams that interleave)."""
+        log = self._log(kind, thread)
+        block = log.open.pop(key, None)
+        if block is not None and block.half:
+            block.half = ""
+            self.lossy = True
+            self._append(kind, block, "\ufffd", block.stamp)
+        still_open = {block.number for block in log.open.values()}
+        while log.blocks and log.blocks[0].number not in still_open:
+            del log.blocks[0]
 
     def commit(self, thread: str | None) -> None:
         """Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more."""
@@ -149,10 +186,10 @@ class Emitter:
             log.blocks.clear()
         said = self._thread(thread)
         attempt, said.attempt = said.attempt, []
-        for call_id in attempt:
-            call = self._calls[call_id]
+        for key in attempt:
+            call = self._calls[key]
             if not call.closed:
-                self.update(call_id, stamp, status="failed")
+                self.update(call.id, stamp, key=key, status="failed")
 
     def take_back(self, kind: str, count: int, stamp: Stamp) -> None:
         """Takes back the last ``count`` characters of the stamp's thread, as far as its attempt goes."""
@@ -183,20 +220,25 @@ class Emitter:
         """A new model message: an id that comes again from here on names a new call, even if the old one is open."""
         self._turn += 1
 
-    def knows(self, call_id: str) -> bool:
-        """True if a ``tool_call`` event with this id was emitted."""
-        call = self._calls.get(call_id)
+    def knows(self, key: str) -> bool:
+        """True if a ``tool_call`` event with this id (or key) was emitted."""
+        call = self._calls.get(ev.clean(key))
         return call is not None and call.announced
 
-    def is_open(self, call_id: str) -> bool:
-        """True if the latest call with this id was announced and has no result yet."""
-        call = self._calls.get(call_id)
+    def is_open(self, key: str) -> bool:
+        """True if the latest call with this id (or key) was announced and has no result yet."""
+        call = self._calls.get(ev.clean(key))
         return call is not None and call.announced and not call.closed
 
+    def thread_of(self, call_id: str) -> str | None:
+        """The thread that the latest call with this id belongs to."""
+        call = self._calls.get(ev.clean(call_id))
+        return None if call is None else call.thread
+
     def open_calls(self, thread: str | None = None) -> list[str]:
-        """Ids of the thread's announced calls without a result, in order."""
+        """Keys of the thread's announced calls without a result, in order."""
         calls = [(c.number, i) for i, c in self._calls.items() if c.announced and not c.closed and c.thread == thread]
-        return [call_id for _, call_id in sorted(calls)]
+        return [key for _, key in sorted(calls)]
 
     def call(
         self,
@@ -205,6 +247,7 @@ class Emitter:
         input: Any,
         stamp: Stamp,
         *,
+        key: str | None = None,
         status: str = "pending",
         kind: str | None = None,
         title: str | None = None,
@@ -216,15 +259,18 @@ class Emitter:
         """Announces a tool call. Kind, title, locations and diffs come from the tool table unless given.
 
         A call that is still open in this turn is the same call printed again and gives no event (False), unless
-        ``again``. Facts for the reducer: ``started_at``.
+        ``again``. ``key`` tells calls apart where their ids alone do not: sub-agents that number their own from 0.
+        Facts for the reducer: ``started_at``, ``order`` (see ``whole``; it places the call in the run), ``no_result``
+        (the content is about the call, not its result).
         """
         call_id = self.clean(call_id)
-        call = self._calls.get(call_id)
+        key = call_id if key is None else ev.clean(key)
+        call = self._calls.get(key)
         early = call is not None and not call.announced  # its result came first
         if call is not None and not early and not call.closed and call.turn == self._turn and not again:
             return False
         if call is None or not early:
-            call = self._new_call(call_id, stamp.parent)
+            call = self._new_call(key, call_id, stamp.parent)
         call.announced = True
         status = call.status = call.status or status
         input = self._value(input)
@@ -241,17 +287,17 @@ class Emitter:
             update["toolName"] = name
         if isinstance(input, dict):
             update["rawInput"] = input
-        for key, value in (
+        for field, value in (
             ("content", facts_of.content if content is None else self._value(content)),
             ("locations", facts_of.locations if locations is None else self._value(locations)),
         ):
             if value:
-                update[key] = value
+                update[field] = value
         event = self._event(update, stamp)
         event.call = call.number
-        event.facts = {"input": input, **facts}
+        event.facts = {"input": input, **{key: self._value(value) for key, value in facts.items()}}
         self.sink(event)
-        self._thread(stamp.parent).attempt.append(call_id)
+        self._thread(stamp.parent).attempt.append(key)
         return True
 
     def update(
@@ -259,6 +305,7 @@ class Emitter:
         call_id: str,
         stamp: Stamp,
         *,
+        key: str | None = None,
         status: str | None = None,
         done: bool | None = None,
         title: str | None = None,
@@ -272,11 +319,14 @@ class Emitter:
 
         ``done`` says that this is the result; left out, a terminal status says so. A second result for a closed call
         is dropped (False) unless ``again``: the first stands. Facts for the reducer: ``input`` (arguments that came
-        late), ``name``, ``kind``, ``exit_code``, ``duration_ms``, ``result`` (only if it is not the content's text).
+        late), ``name``, ``kind``, ``exit_code``, ``duration_ms``, ``ended_at`` (if it is not the line's own time),
+        ``result`` (only if it is not the content's text), ``no_result`` (the content is about the call, not its
+        result).
         """
         call_id = self.clean(call_id)
-        call = self._calls.get(call_id) or self._new_call(call_id, stamp.parent)
-        done = status in ("completed", "failed") if done is None else done
+        key = call_id if key is None else ev.clean(key)
+        call = self._calls.get(key) or self._new_call(key, call_id, stamp.parent)
+        done = status in _TERMINAL if done is None else done
         if call.closed and not again:
             return False
         call.closed = call.closed or done
@@ -347,7 +397,8 @@ class Emitter:
 
     def session_state(self, stamp: Stamp, **details: Any) -> None:
         """The ``session`` state, if it says anything new: sessionId, version, model, cwd, title."""
-        news = {k: self.clean(v) for k, v in details.items() if isinstance(v, str) and self.session.get(k) != v}
+        texts = {key: self.clean(value) for key, value in details.items() if isinstance(value, str)}
+        news = {key: text for key, text in texts.items() if self.session.get(key) != text}
         if news:
             self.session.update(news)
             self.state("session", stamp, **news)
@@ -365,6 +416,13 @@ class Emitter:
             self.lossy = True
         return cleaned
 
+    def clean_value(self, value: Any) -> Any:
+        """The same for all texts in a value that comes from inside a text, or from an earlier record."""
+        cleaned = ev.clean_value(value)
+        if cleaned is not value:
+            self.lossy = True
+        return cleaned
+
     # ------------------------------------------------------------ inside
 
     def _value(self, value: Any) -> Any:
@@ -372,10 +430,7 @@ class Emitter:
             return self.clean(value)
         if not self.surrogates or not isinstance(value, (dict, list)):
             return value
-        cleaned = ev.clean_value(value)
-        if cleaned is not value:
-            self.lossy = True
-        return cleaned
+        return self.clean_value(value)
 
     def _event(self, update: dict[str, Any], stamp: Stamp) -> Event:
         for name in Stamp.__slots__:
@@ -399,10 +454,14 @@ class Emitter:
         block.stamp = stamp
         return block
 
-    def _new_block(self, kind: str, stamp: Stamp) -> Block:
+    def _new_block(self, kind: str, stamp: Stamp, order: str | None = None) -> Block:
         self._blocks += 1
-        block = Block(self._blocks, stamp)
-        self._log(kind, stamp.parent).blocks.append(block)
+        block = Block(self._blocks, stamp, order)
+        blocks = self._log(kind, stamp.parent).blocks
+        at = len(blocks)
+        while at and _comes_after(blocks[at - 1].order, order):
+            at -= 1
+        blocks.insert(at, block)
         return block
 
     def _join(self, text: str) -> str:
@@ -442,6 +501,10 @@ class Emitter:
     def _later(self, kind: str, block: Block, stamp: Stamp) -> list[Block]:
         """The blocks after this one that have text: what is emitted for this one must move them back."""
         blocks = self._log(kind, stamp.parent).blocks
+        if not block.shown:  # its place is that of its first chunk, which comes now
+            block.shown = True
+            blocks.remove(block)
+            blocks.append(block)
         if blocks[-1] is block:
             return []
         return [b for b in blocks[blocks.index(block) + 1 :] if b.text]
@@ -463,10 +526,19 @@ class Emitter:
                 self.lossy = True
                 self._append(kind, block, "\ufffd", block.stamp)
 
-    def _new_call(self, call_id: str, thread: str | None) -> Call:
+    def _new_call(self, key: str, call_id: str, thread: str | None) -> Call:
         self._call_count += 1
-        call = self._calls[call_id] = Call(self._call_count, thread, self._turn)
+        call = self._calls[key] = Call(call_id, self._call_count, thread, self._turn)
         return call
+
+
+def _comes_after(order: str | None, other: str | None) -> bool:
+    return order is not None and other is not None and order > other
+
+
+def scoped(call_id: str, stamp: Stamp) -> str:
+    """A key for calls where sub-agents number theirs as the main agent does."""
+    return call_id if stamp.parent is None else f"{stamp.parent} {call_id}"
 
 
 def tokens(

@@ -180,3 +180,49 @@ def iso_seconds(seconds: Any) -> str | None:
     if type(seconds) not in (int, float) or not 0 <= seconds < _LAST_MILLIS / 1000:
         return None
     return iso_millis(seconds * 1000)
+
+
+def iso(value: Any) -> str | None:
+    """A printed time as ISO 8601 in UTC: text with a zone, seconds or milliseconds since 1970; None for anything else.
+
+    Text in UTC stays as it is, digits of the second included. Text without a zone is no time: nobody knows whose.
+    """
+    if not isinstance(value, str):
+        return (iso_millis if _is_millis(value) else iso_seconds)(value)
+    whole, rest = value[:19], value[19:]
+    parts = [whole[at:end] for at, end in _DATE_PARTS]
+    if whole[4:5] + whole[7:8] + whole[10:11] + whole[13:14] + whole[16:17] != "--T::" or not _digits("".join(parts)):
+        return None
+    digits = len(rest) - len(rest[1:].lstrip("0123456789")) if rest[:1] == "." else 0
+    fraction, zone = rest[:digits], rest[digits:]
+    if fraction == ".":
+        return None
+    try:
+        when = datetime(*map(int, parts), tzinfo=timezone.utc)  # type: ignore[misc, arg-type]
+        if zone == "Z":
+            return value
+        if len(zone) != 6 or zone[0] not in "+-" or zone[3] != ":" or not _digits(zone[1:3] + zone[4:]):
+            return None
+        offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[4:]))
+        when = when - offset if zone[0] == "+" else when + offset
+    except (ValueError, OverflowError):
+        return None
+    return when.isoformat()[:19] + fraction + "Z"
+
+
+def millis(time: str) -> int:
+    """Milliseconds since 1970 of a time as ``iso`` gives it."""
+    when = datetime(*(int(time[at:end]) for at, end in _DATE_PARTS), tzinfo=timezone.utc)  # type: ignore[misc, arg-type]
+    fraction = (time[20:-1] + "000")[:3] if time[19] == "." else "000"
+    return (when - _EPOCH) // timedelta(milliseconds=1) + int(fraction)
+
+
+_DATE_PARTS = ((0, 4), (5, 7), (8, 10), (11, 13), (14, 16), (17, 19))
+
+
+def _is_millis(value: Any) -> bool:
+    return type(value) in (int, float) and value >= 100_000_000_000
+
+
+def _digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()

@@ -6,13 +6,15 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from . import event as ev
-from .detect import Detection, Detector
-from .dialect import DIALECTS, Mapper, is_record
+from .detect import Detection, Detector, by_text
+from .dialect import DIALECTS, Mapper, is_document, is_record
 from .emit import Emitter
 from .event import Event
 from .record import Intake, Record
 from .report import Report
 from .run import Exit, Reducer
+
+MAX_TAIL = 100  # lines of text after the last record that a mapper may look at
 
 Out = Any  # a list or deque of event dicts and records
 
@@ -42,11 +44,14 @@ class Parser:
         self.detection: Detection | None = None
         self._kinds = frozenset(ev.KINDS) - {ev.STATE} if kinds is None else frozenset(kinds)
         self._types = frozenset(types or ())
+        self._on_malformed = on_malformed
+        self._tail: list[dict[str, Any]] = []  # the malformed lines since the last record
         self._intake = Intake(
             strict=strict,
             max_line_bytes=max_line_bytes,
-            on_malformed=on_malformed,
+            on_malformed=self._malformed,
             is_record=lambda value: is_record(value, self.dialect),
+            is_document=lambda value: is_document(value, self.dialect),
         )
         self._detector = Detector()
         self._waiting: list[Record] = []  # until the dialect is known
@@ -81,9 +86,10 @@ class Parser:
         for record in self._intake.close():
             self._take(record)
         if self._mapper is None:
-            self._settle(self._detector.best())
+            self._settle(self._detector.best() or by_text(self._tail))
         if self._mapper is not None and self._emitter is not None:
             self._emitter.lossy = False
+            self._read_tail()
             self._mapper.close()
             self._emitter.finish()
             if self._emitter.lossy:
@@ -101,7 +107,21 @@ class Parser:
     def _report(self) -> Report:
         return self._intake.report
 
+    def _malformed(self, entry: dict[str, Any]) -> None:
+        if len(self._tail) < MAX_TAIL:
+            self._tail.append(entry)
+        if self._on_malformed is not None:
+            self._on_malformed(entry)
+
+    def _read_tail(self) -> None:
+        """Some harnesses print plain text where they fail: mappers that have ``tail`` are told of it."""
+        tail = getattr(self._mapper, "tail", None)
+        if tail is not None and self._tail and self._emitter is not None:
+            self._emitter.line, self._emitter.offset = self._tail[0]["line"], self._tail[0]["offset"]
+            tail([entry["text"] for entry in self._tail])
+
     def _take(self, record: Record) -> None:
+        self._tail.clear()
         if self._mapper is not None:
             self._map(record)
             return

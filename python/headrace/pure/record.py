@@ -7,6 +7,13 @@ a top-level record; NaN, Infinity, raw control characters and invalid UTF-8 (as 
 Where can such a tail begin? At the first byte; or, when another writer cut in, near the byte at which the grammar
 breaks: an object that the grammar places inside another one is never taken for a record, so a record that is only cut
 off gives nothing.
+
+The document rule. Some harnesses keep a session as ONE pretty-printed JSON document, of which no line is a record.
+When the first line that is not blank begins an object and is cut off, it is held back, and the lines after it too: if
+all that comes up to the end of the source is one JSON object, and a dialect knows it as a document, then it is one
+record, and those lines are its share. It is a stream with a damaged first line as soon as a later line cannot be one
+of a pretty-printed object: it stands alone as an object or array that is not empty, it begins like no JSON token, or
+more than `max_line_bytes` would be held. Then, and when the end disappoints, the lines are read like any others.
 """
 
 from __future__ import annotations
@@ -23,6 +30,9 @@ from .report import Report
 __all__ = ["Intake", "Record", "looks_like_record", "native_type", "salvage"]
 
 _BLANKS = b" \t\r"
+_TOKENS = tuple(bytes((byte,)) for byte in b'"{}[]-0123456789tfn')
+"""How the lines of a pretty-printed object begin."""
+_LINE_ENDS = (b"", b"\n", b"\r\n")
 NOT_AN_OBJECT = "not an object"
 """The rule by which valid JSON that is no record is ignored."""
 
@@ -96,18 +106,23 @@ class Record:
 
 
 def native_type(value: dict[str, Any]) -> str | None:
-    """What a harness calls this kind of record: `type`, else `method`, else `msg.type`, else `role`."""
+    """What a harness calls this kind of record: `type`, else `method`, else `msg.type`, `message.type` or
+    `update.sessionUpdate`, else `role`."""
     kind = value.get("type")
     if isinstance(kind, str):
         return kind
     kind = value.get("method")
     if isinstance(kind, str):
         return kind
-    msg = value.get("msg")
-    if isinstance(msg, dict) and isinstance(msg.get("type"), str):
-        return msg["type"]  # type: ignore[no-any-return]
+    for holder, key in _INNER_TYPES:
+        inner = value.get(holder)
+        if isinstance(inner, dict) and isinstance(inner.get(key), str):
+            return inner[key]  # type: ignore[no-any-return]
     kind = value.get("role")
     return kind if isinstance(kind, str) else None
+
+
+_INNER_TYPES = (("msg", "type"), ("message", "type"), ("update", "sessionUpdate"))
 
 
 class Intake:
@@ -124,36 +139,51 @@ class Intake:
         max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
         is_record: Callable[[dict[str, Any]], bool] | None = None,
+        is_document: Callable[[dict[str, Any]], bool] | None = None,
     ) -> None:
         self.report = Report()
         self.is_record = is_record or looks_like_record
         """Whether an object found on a damaged line has the shape of a top-level record; may be set at any time."""
+        self.is_document = is_document or (lambda value: False)
+        """Whether an object that is the whole source is a document of some dialect; may be set at any time."""
         self._framer = Framer(max_line_bytes)
         self._strict = strict
         self._on_malformed = on_malformed
         self._failed: MalformedLine | None = None
+        self._at_start = True  # there were none but blank lines
+        self._held: list[Line] = []  # what may be a document
 
     def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[Record]:
         if self._failed is not None:
             raise self._failed
         for line in self._framer.feed(chunk):
-            yield from self._read(line)
+            yield from self._take(line)
         self._take_bom()
 
     def close(self) -> Iterator[Record]:
         if self._failed is not None:
             raise self._failed
         for line in self._framer.close():
-            yield from self._read(line)
+            yield from self._take(line)
+        yield from self._document()
         self._take_bom()
 
     def _take_bom(self) -> None:
         self.report.blank_bytes += self._framer.bom_bytes
         self._framer.bom_bytes = 0
 
+    def _take(self, line: Line) -> Iterable[Record]:
+        self.report.lines += 1
+        if not self._held:
+            return self._read(line)
+        if self._may_go_on(line):
+            self._held.append(line)
+            return ()
+        return self._release(line)
+
     def _read(self, line: Line) -> Iterable[Record]:
         report, body = self.report, line.body
-        report.lines += 1
+        at_start, self._at_start = self._at_start, False
         if line.too_long:
             self._malformed(line, "line too long")
             return ()
@@ -163,6 +193,10 @@ class Intake:
             if not body.strip(_BLANKS):
                 report.blank += 1
                 report.blank_bytes += line.size
+                self._at_start = at_start
+                return ()
+            if at_start and error.reason == "cut off" and line.ended and body.lstrip(_BLANKS).startswith(b"{"):
+                self._held.append(line)
                 return ()
             self._malformed(line, error.reason)
             return self._salvaged(line)
@@ -195,6 +229,47 @@ class Intake:
                 yield Record(raw, value, line.number, line.offset + start, share)
             else:
                 self.report.ignore_bytes(share, NOT_AN_OBJECT)
+
+    # The document rule:
+
+    def _may_go_on(self, line: Line) -> bool:
+        """Whether a line may be the next one of the pretty-printed object whose beginning is held."""
+        last = self._held[-1]
+        held = last.offset + last.size - self._held[0].offset
+        if line.too_long or held + line.size > self._framer.max_line_bytes:
+            return False
+        body = line.body.strip(_BLANKS)
+        if body.startswith((b"{", b"[")) and body.endswith((b"}", b"]")):
+            try:
+                return not json.loads(body)
+            except json.JsonError:
+                pass
+        return not body or body.startswith(_TOKENS)
+
+    def _document(self) -> Iterator[Record]:
+        """The source is over: what is held is a document, or it is not."""
+        held = self._held
+        size = len(held)
+        while size and not held[size - 1].body.strip(_BLANKS):
+            size -= 1
+        after = held[size:]
+        del held[size:]
+        raw = b"".join(line.body + _LINE_ENDS[line.size - len(line.body)] for line in held).rstrip(b" \t\r\n")
+        try:
+            value = json.loads(raw)
+        except json.JsonError:
+            value = None
+        if isinstance(value, dict) and self.is_document(value):
+            first, share = held[0], sum(line.size for line in held)
+            held.clear()
+            self.report.records += 1
+            yield Record(raw, value, line=first.number, offset=first.offset, share=share)
+        yield from self._release(*after)
+
+    def _release(self, *more: Line) -> Iterator[Record]:
+        held, self._held = self._held, []
+        for line in (*held, *more):
+            yield from self._read(line)
 
     def _malformed(self, line: Line, reason: str) -> None:
         if not line.ended:

@@ -116,6 +116,8 @@ def _diffs(spec: tuple[str, str, str], arguments: dict[str, Any]) -> Iterator[di
         list_name, _, new_name = new_name.partition("[].")
         old_name = old_name.partition("[].")[2]
         edits = arguments.get(list_name)
+        if isinstance(edits, dict):  # kimi: one edit stands without a list
+            edits = [edits]
         holders = [edit for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
     for holder in holders:
         new = _text_argument(holder, new_name)
@@ -172,3 +174,88 @@ def plan_of(items: Any, content_key: str = "content", status_key: str = "status"
         if isinstance(item, dict)
     )
     return [entry for entry in entries if entry]
+
+
+# ---------------------------------------------------------------- unified diffs
+
+
+class Hunk(NamedTuple):
+    path: str
+    line: int  # of the new text, 1-based as printed
+    old: str | None  # None: a new file
+    new: str
+
+
+def hunks(patch: str) -> list[Hunk]:
+    """The hunks of a unified diff, of one file or of several: for each its old and its new text."""
+    found: list[Hunk] = []
+    lines = patch.split("\n")
+    before = after = ""
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        at += 1
+        if line.startswith("--- "):
+            before = _diff_path(line)
+        elif line.startswith("+++ "):
+            after = _diff_path(line)
+        elif line.startswith("@@ -"):
+            counts = _hunk_counts(line)
+            if counts is None:
+                continue
+            old, new, at = _hunk_texts(lines, at, counts[0], counts[2])
+            path = after if after != _NO_FILE else before
+            if before.startswith("a/") and after.startswith("b/"):
+                path = path[2:]
+            found.append(Hunk(path, counts[1], None if before == _NO_FILE else old, new))
+    return found
+
+
+_NO_FILE = "/dev/null"
+
+
+def _diff_path(line: str) -> str:
+    return line[4:].partition("\t")[0].rstrip("\r")
+
+
+def _hunk_counts(header: str) -> tuple[int, int, int] | None:
+    """Old count, new start and new count of ``@@ -1,2 +1,3 @@``; a count left out is 1."""
+    ranges = header.split(" ")
+    if len(ranges) < 3 or not ranges[2].startswith("+"):
+        return None
+    numbers = []
+    for text in (ranges[1][1:], ranges[2][1:]):
+        start, comma, count = text.partition(",")
+        for digits in (start, count if comma else "1"):
+            if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+                return None
+            numbers.append(int(digits))
+    return numbers[1], numbers[2], numbers[3]
+
+
+def _hunk_texts(lines: list[str], at: int, old_left: int, new_left: int) -> tuple[str, str, int]:
+    """The texts of a hunk whose lines begin at ``at``, and where they end."""
+    old: list[str] = []
+    new: list[str] = []
+    sides = [old, new]  # of the last line: which a "no newline" remark is about
+    while at < len(lines):
+        mark, text = lines[at][:1], lines[at][1:]
+        if mark == "\\":
+            for side in sides:
+                if side:
+                    side[-1] = side[-1][:-1]
+        elif old_left <= 0 and new_left <= 0:
+            break
+        elif mark == "-":
+            sides, old_left = [old], old_left - 1
+        elif mark == "+":
+            sides, new_left = [new], new_left - 1
+        elif mark in (" ", ""):
+            sides, old_left, new_left = [old, new], old_left - 1, new_left - 1
+        else:
+            break
+        if mark != "\\":
+            for side in sides:
+                side.append(text + "\n")
+        at += 1
+    return "".join(old), "".join(new), at

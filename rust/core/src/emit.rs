@@ -70,6 +70,8 @@ impl<'a> From<&'a str> for Delta<'a> {
 
 struct Block {
     number: u32,
+    /// See [`Emitter::whole_in_order`].
+    order: Option<String>,
     /// As emitted.
     text: String,
     /// A high surrogate that waits for its low half, with the stamp of its line.
@@ -186,6 +188,8 @@ pub struct Call<'a> {
     /// A new call, even if one with this id is still open in this turn.
     pub again: bool,
     pub started_at: Option<Text<'a>>,
+    /// Places the call in the run, as [`Emitter::whole_in_order`] does blocks.
+    pub order: Option<Text<'a>>,
 }
 
 impl<'a> Call<'a> {
@@ -205,6 +209,7 @@ impl<'a> Call<'a> {
             locations: None,
             again: false,
             started_at: None,
+            order: None,
         }
     }
 }
@@ -322,11 +327,23 @@ impl<'s> Emitter<'s> {
 
     /// A block that comes in one piece.
     pub fn whole<'a>(&mut self, kind: Kind, text: impl Into<Text<'a>>, stamp: &Stamp<'_>) {
+        self.whole_in_order(kind, text, None, stamp);
+    }
+
+    /// A block that comes in one piece, from a harness that prints blocks in another order than the model said them: it
+    /// goes before those of the same attempt whose order is greater. What they said is taken back and said again.
+    pub fn whole_in_order<'a>(
+        &mut self,
+        kind: Kind,
+        text: impl Into<Text<'a>>,
+        order: Option<Text<'_>>,
+        stamp: &Stamp<'_>,
+    ) {
         let text = text.into();
         if !text.is_empty() {
             let thread = self.memory.thread(stamp.thread());
-            let at = self.new_block(thread, kind);
-            self.lossy |= text.is_lossy();
+            self.lossy |= text.is_lossy() || order.as_ref().is_some_and(Text::is_lossy);
+            let at = self.new_block(thread, kind, order.map(Text::into_string));
             self.append(kind, thread, at, &text, stamp);
         }
     }
@@ -442,6 +459,12 @@ impl<'s> Emitter<'s> {
         call.is_some_and(|call| call.announced && !call.closed)
     }
 
+    /// The thread that the latest call with this id belongs to.
+    pub fn thread_of(&self, id: &str) -> Option<String> {
+        let call = self.memory.calls.get(id)?;
+        call.thread.as_deref().map(str::to_owned)
+    }
+
     /// Ids of the thread's announced calls without a result, in order.
     pub fn open_calls(&self, thread: Option<&str>) -> Vec<String> {
         let calls = self.memory.calls.iter();
@@ -486,6 +509,7 @@ impl<'s> Emitter<'s> {
                 .as_ref()
                 .is_some_and(|t| t.is_lossy() && !t.is_empty())
             || call.input.is_lossy()
+            || call.order.as_ref().is_some_and(Text::is_lossy)
             || content.iter().any(Item::is_lossy)
             || locations.iter().any(|location| location.path.is_lossy());
         let event = ToolCall {
@@ -499,6 +523,7 @@ impl<'s> Emitter<'s> {
             locations,
             call: number,
             started_at: call.started_at.as_deref(),
+            order: call.order.as_deref(),
         };
         self.emit(EventUpdate::ToolCall(event), stamp);
         let thread = self.memory.thread(stamp.thread());
@@ -525,7 +550,12 @@ impl<'s> Emitter<'s> {
         state.status = update.status.or(state.status);
         let number = state.number;
         let facts = &update.facts;
-        let texts = [&facts.name, &facts.started_at, &facts.result];
+        let texts = [
+            &facts.name,
+            &facts.started_at,
+            &facts.ended_at,
+            &facts.result,
+        ];
         self.lossy |= update.id.is_lossy()
             || update.title.as_ref().is_some_and(Text::is_lossy)
             || update.content.iter().any(Item::is_lossy)
@@ -604,6 +634,20 @@ impl<'s> Emitter<'s> {
                 key: None,
                 side: false,
                 total,
+            },
+            stamp,
+        );
+    }
+
+    /// The harness's own total so far: a repeat of what was said last is no event.
+    pub fn run_usage_so_far(&mut self, tokens: &Tokens<'_>, stamp: &Stamp<'_>) {
+        self.usage(
+            Usage {
+                run: true,
+                tokens,
+                key: Some("run"),
+                side: false,
+                total: None,
             },
             stamp,
         );
@@ -703,22 +747,31 @@ impl<'s> Emitter<'s> {
         if let Some(at) = self.log(thread, kind).find(key) {
             return (thread, at);
         }
-        let at = self.new_block(thread, kind);
+        let at = self.new_block(thread, kind, None);
         let log = self.log(thread, kind);
         log.open.push((key.name.into(), key.index, at));
         (thread, at)
     }
 
-    fn new_block(&mut self, thread: usize, kind: Kind) -> usize {
+    fn new_block(&mut self, thread: usize, kind: Kind, order: Option<String>) -> usize {
         self.memory.block_count += 1;
         let number = self.memory.block_count;
-        let blocks = &mut self.log(thread, kind).blocks;
-        blocks.push(Block {
-            number,
-            text: String::new(),
-            half: None,
-        });
-        blocks.len() - 1
+        let log = self.log(thread, kind);
+        let after = |block: &&Block| block.order.is_some() && order.is_some() && block.order > order;
+        let at = log.blocks.len() - log.blocks.iter().rev().take_while(after).count();
+        for (_, _, open) in &mut log.open {
+            *open += usize::from(*open >= at);
+        }
+        log.blocks.insert(
+            at,
+            Block {
+                number,
+                order,
+                text: String::new(),
+                half: None,
+            },
+        );
+        at
     }
 
     fn append(&mut self, kind: Kind, thread: usize, at: usize, text: &str, stamp: &Stamp<'_>) {

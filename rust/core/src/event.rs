@@ -254,6 +254,8 @@ pub struct ToolCall<'e> {
     /// Number of the call: an id may name several calls, a number names one.
     pub call: u32,
     pub started_at: Option<&'e str>,
+    /// Its place among the calls of the run: before those with a greater one.
+    pub order: Option<&'e str>,
 }
 
 #[derive(Debug)]
@@ -280,6 +282,8 @@ pub struct Facts<'a> {
     pub exit_code: Option<i64>,
     pub duration_ms: Option<Number>,
     pub started_at: Option<Text<'a>>,
+    /// If it is not the time of the line.
+    pub ended_at: Option<Text<'a>>,
     /// The result's text, where it is not the content's.
     pub result: Option<Text<'a>>,
 }

@@ -36,7 +36,8 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// What a harness calls this kind of record: `type`, else `method`, else `msg.type`, else `role`.
+    /// What a harness calls this kind of record: `type`, else `method`, else `msg.type`, `message.type` or
+    /// `update.sessionUpdate`, else `role`.
     pub fn native_type(&self) -> Option<Str<'a>> {
         native_type(self.value)
     }
@@ -46,9 +47,18 @@ impl<'a> Record<'a> {
 pub fn native_type(value: Value<'_>) -> Option<Str<'_>> {
     string_at(value, "type")
         .or_else(|| string_at(value, "method"))
-        .or_else(|| value.get("msg").and_then(|msg| string_at(msg, "type")))
+        .or_else(|| {
+            let inner = |(holder, key)| string_at(value.get(holder)?, key);
+            INNER_TYPES.into_iter().find_map(inner)
+        })
         .or_else(|| string_at(value, "role"))
 }
+
+const INNER_TYPES: [(&str, &str); 3] = [
+    ("msg", "type"),
+    ("message", "type"),
+    ("update", "sessionUpdate"),
+];
 
 fn string_at<'a>(value: Value<'a>, key: &str) -> Option<Str<'a>> {
     value.get(key)?.as_str()

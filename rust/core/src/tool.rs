@@ -256,3 +256,131 @@ pub fn plan_of<'a>(
     };
     Some(items.items().filter_map(entry).collect())
 }
+
+// -------------------------------------------------------------------- unified diffs
+
+/// A hunk of a unified diff.
+#[derive(Debug, PartialEq)]
+pub struct Hunk {
+    pub path: String,
+    /// Of the new text, 1-based as printed.
+    pub line: i64,
+    /// None: a new file.
+    pub old: Option<String>,
+    pub new: String,
+}
+
+impl Hunk {
+    /// As content of a call.
+    pub fn item(&self) -> Item<'static> {
+        Item::Diff {
+            path: self.path.clone().into(),
+            old: self.old.clone().map(Text::from),
+            new: self.new.clone().into(),
+        }
+    }
+
+    /// Where the file was changed.
+    pub fn location(&self) -> Location<'static> {
+        Location {
+            path: self.path.clone().into(),
+            line: (self.line > 0).then_some(self.line),
+        }
+    }
+}
+
+const NO_FILE: &str = "/dev/null";
+
+/// The hunks of a unified diff, of one file or of several: for each its old and its new text.
+pub fn hunks(patch: &str) -> Vec<Hunk> {
+    let mut found = Vec::new();
+    let lines: Vec<&str> = patch.split('\n').collect();
+    let (mut before, mut after) = ("", "");
+    let mut at = 0;
+    while let Some(line) = lines.get(at) {
+        at += 1;
+        if let Some(path) = line.strip_prefix("--- ") {
+            before = diff_path(path);
+        } else if let Some(path) = line.strip_prefix("+++ ") {
+            after = diff_path(path);
+        } else if line.starts_with("@@ -")
+            && let Some((old_lines, start, new_lines)) = hunk_counts(line)
+        {
+            let (old, new, end) = hunk_texts(&lines, at, old_lines, new_lines);
+            at = end;
+            let path = if after == NO_FILE { before } else { after };
+            let prefixed = before.starts_with("a/") && after.starts_with("b/");
+            found.push(Hunk {
+                path: if prefixed { &path[2..] } else { path }.to_owned(),
+                line: start,
+                old: (before != NO_FILE).then_some(old),
+                new,
+            });
+        }
+    }
+    found
+}
+
+fn diff_path(rest: &str) -> &str {
+    let path = rest.split('\t').next().unwrap_or(rest);
+    path.trim_end_matches('\r')
+}
+
+/// Old count, new start and new count of `@@ -1,2 +1,3 @@`; a count left out is 1.
+fn hunk_counts(header: &str) -> Option<(i64, i64, i64)> {
+    let mut ranges = header.split(' ').skip(1);
+    let old = ranges.next()?.strip_prefix('-')?;
+    let new = ranges.next()?.strip_prefix('+')?;
+    let number = |digits: &str| -> Option<i64> {
+        let plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.len() < 10;
+        if plain { digits.parse().ok() } else { None }
+    };
+    let range = |text: &str| -> Option<(i64, i64)> {
+        let (start, count) = text.split_once(',').unwrap_or((text, "1"));
+        Some((number(start)?, number(count)?))
+    };
+    let ((_, old_count), (start, new_count)) = (range(old)?, range(new)?);
+    Some((old_count, start, new_count))
+}
+
+/// The texts of a hunk whose lines begin at `at`, and where they end.
+fn hunk_texts(
+    lines: &[&str],
+    mut at: usize,
+    mut old_left: i64,
+    mut new_left: i64,
+) -> (String, String, usize) {
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    let (mut in_old, mut in_new) = (true, true); // the last line, which a "no newline" remark is about
+    while let Some(line) = lines.get(at) {
+        let mut rest = line.chars();
+        let mark = rest.next().unwrap_or(' ');
+        if mark == '\\' {
+            for (side, told) in [(&mut old, in_old), (&mut new, in_new)] {
+                if let Some(last) = side.last_mut().filter(|_| told) {
+                    String::pop(last);
+                }
+            }
+            at += 1;
+            continue;
+        }
+        if old_left <= 0 && new_left <= 0 {
+            break;
+        }
+        (in_old, in_new) = match mark {
+            '-' => (true, false),
+            '+' => (false, true),
+            ' ' => (true, true),
+            _ => break,
+        };
+        old_left -= i64::from(in_old);
+        new_left -= i64::from(in_new);
+        for (side, told) in [(&mut old, in_old), (&mut new, in_new)] {
+            if told {
+                side.push(format!("{}\n", rest.as_str()));
+            }
+        }
+        at += 1;
+    }
+    (old.concat(), new.concat(), at)
+}

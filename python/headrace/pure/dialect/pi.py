@@ -89,6 +89,7 @@ class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
         self.message = 0  # number of the assistant message that streams or came last
+        self.streaming = False  # it was started and has not ended
         self.model: str | None = None
         self.stop: str | None = None  # stop reason of the last assistant message
         self.failure: Failure | None = None  # a failed message that may still be retried
@@ -147,6 +148,7 @@ class Mapper:
         event = value.get("assistantMessageEvent")
         if not isinstance(event, dict):
             return UNKNOWN
+        self._begin()
         kind, index = event.get("type"), count(event.get("contentIndex")) or 0
         if kind in ("text_delta", "thinking_delta"):
             text = event.get("delta")
@@ -168,10 +170,8 @@ class Mapper:
         if role == "assistant":
             if kind == "message_start":
                 # a live snapshot that may hold the first delta already: nothing of it is text
-                self._settle_failure()
-                self.out.commit(None)
-                self.out.next_turn()
-                self.message += 1
+                self.streaming = False
+                self._begin()
                 self.model = _text(message.get("model"))
                 return "start of a message"
             return self._assistant_end(message)
@@ -187,7 +187,19 @@ class Mapper:
             return None
         return f"{role} message" if role in ("system", "custom", "hookMessage") else "message of another role"
 
+    def _begin(self) -> None:
+        """An assistant message starts, whether or not a record says so."""
+        if self.streaming:
+            return
+        self.streaming = True
+        self._settle_failure()
+        self.out.commit(None)
+        self.out.next_turn()
+        self.message += 1
+
     def _assistant_end(self, message: dict[str, Any]) -> Outcome:
+        self._begin()
+        self.streaming = False
         stamp = self._stamp(message)
         self.stop = _text(message.get("stopReason"))
         failed = self.stop in ("error", "aborted")

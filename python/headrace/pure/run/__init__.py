@@ -19,9 +19,10 @@ __all__ = ["Ending", "Exit", "Reducer"]
 class Text:
     """One block of text: which thread and message it belongs to."""
 
-    __slots__ = ("images", "kind", "line", "message_id", "model", "text", "thread")
+    __slots__ = ("images", "kind", "line", "message_id", "model", "number", "text", "thread")
 
     def __init__(self, event: Event) -> None:
+        self.number = event.block
         self.kind = event.kind
         self.thread = event.stamp.parent
         self.message_id = event.stamp.message_id
@@ -32,10 +33,11 @@ class Text:
 
 
 class Call:
-    __slots__ = ("announced", "facts")
+    __slots__ = ("announced", "facts", "order")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self) -> None:
         self.announced = False
+        self.order: str | None = None
         self.facts: dict[str, Any] = {
             "id": None,
             "name": None,
@@ -98,6 +100,8 @@ class Reducer:
                     part = min(gone, len(text.text))
                     text.text = text.text[: len(text.text) - part]
                     gone -= part
+                    if not text.text and not text.images:  # if it is said again, then in its new place
+                        del self.blocks[text.number]
                     if not gone:
                         break
         content = event.update["content"]
@@ -121,7 +125,7 @@ class Reducer:
     def _call_of(self, event: Event) -> Call:
         call = self.calls.get(event.call)
         if call is None:
-            call = self.calls[event.call] = Call(event.call)
+            call = self.calls[event.call] = Call()
         return call
 
     def _call(self, event: Event) -> None:
@@ -136,8 +140,9 @@ class Reducer:
             facts["input"] = event.facts.get("input")
         facts["parent"] = event.stamp.parent
         facts["started_at"] = event.facts.get("started_at") or event.stamp.timestamp
+        call.order = event.facts.get("order")
         self._status(facts, update["status"])
-        self._content(facts, update)
+        self._content(event, facts)
         self.progress.called(event)
 
     def _call_update(self, event: Event) -> None:
@@ -152,8 +157,8 @@ class Reducer:
             if event.facts.get(key) is not None:
                 facts[key] = event.facts[key]
         if event.facts["done"]:
-            facts["ended_at"] = event.stamp.timestamp
-        self._content(facts, update)
+            facts["ended_at"] = event.facts.get("ended_at") or event.stamp.timestamp
+        self._content(event, facts)
         if event.facts.get("result") is not None:
             facts["result"] = event.facts["result"]
         self.progress.updated(event)
@@ -162,10 +167,12 @@ class Reducer:
         facts["status"] = status
         facts["ok"] = {"completed": True, "failed": False}.get(status)
 
-    def _content(self, facts: dict[str, Any], update: dict[str, Any]) -> None:
+    def _content(self, event: Event, facts: dict[str, Any]) -> None:
+        if event.facts.get("no_result"):
+            return
         texts = [
             item["content"]["text"]
-            for item in update.get("content", ())
+            for item in event.update.get("content", ())
             if item["type"] == "content" and item["content"]["type"] == "text"
         ]
         if texts:
@@ -208,11 +215,12 @@ class Reducer:
         it ended, ``exit`` what the caller knows besides."""
         shown = [text for text in self.texts if text.text]
         texts = [text.text for text in shown if text.kind == ev.MESSAGE and text.thread is None]
-        calls = [call.facts for _, call in sorted(self.calls.items()) if call.announced]
+        calls = [call.facts for call in self._ordered_calls()]
         exit = exit or Exit()
         told = self.progress.decide(self, report, judge, exit)
         errors = list(self.errors)
-        if told["outcome"] == "failed" and not errors and exit.stderr_text:
+        by_stderr = told["outcome"] == "failed" or told["reason"] == "stderr"  # the latter: only stderr names the limit
+        if by_stderr and not errors and exit.stderr_text:
             errors.append({"message": exit.stderr_text, "fatal": True, "line": None})
         return {
             "dialect": dialect,
@@ -235,6 +243,17 @@ class Reducer:
             "compactions": self.compactions,
             "report": report,
         }
+
+    def _ordered_calls(self) -> list[Call]:
+        """The calls that were announced, as announced; one with an order goes before those with a greater one."""
+        calls: list[Call] = []
+        for _, call in sorted(self.calls.items()):
+            at = len(calls)
+            while at and call.order is not None and (calls[at - 1].order or "") > call.order:
+                at -= 1
+            if call.announced:
+                calls.insert(at, call)
+        return calls
 
     def _messages(self) -> list[dict[str, Any]]:
         """What persons and agents said, block by block: role, text, and whose it is."""

@@ -6,6 +6,9 @@
 //!
 //! To add one: write its file, its Python twin, and a line in each table.
 
+mod anthropic;
+mod claude;
+mod claude_transcript;
 mod evosci;
 mod minicode;
 mod pi;
@@ -84,6 +87,8 @@ pub static DIALECTS: &[Dialect] = &[
     pi_session::DIALECT,
     evosci::DIALECT,
     minicode::DIALECT,
+    claude::DIALECT,
+    claude_transcript::DIALECT,
 ];
 
 /// The dialect of that name.

@@ -122,6 +122,8 @@ pub(super) fn header_sign(record: Value<'_>) -> Option<Sign> {
 struct Pi {
     /// Number of the assistant message that streams or came last.
     message: u32,
+    /// It was started and has not ended.
+    streaming: bool,
     model: Option<String>,
     /// Stop reason of the last assistant message.
     stop: Option<String>,
@@ -218,6 +220,7 @@ impl Pi {
         let Some(event) = event else {
             return Outcome::Unknown;
         };
+        self.begin(out);
         let kind = event.text_of("type").unwrap_or_default();
         let index = || count(event.get("contentIndex")).unwrap_or(0);
         let chunk = if kind.starts_with("text") {
@@ -254,10 +257,8 @@ impl Pi {
     fn message_start(&mut self, message: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
         if message.text_of("role").as_deref() == Some("assistant") {
             // a live snapshot that may hold the first delta already: nothing of it is text
-            self.settle_failure(out);
-            out.commit(None);
-            out.next_turn();
-            self.message += 1;
+            self.streaming = false;
+            self.begin(out);
             self.model = message.text_of("model").map(Text::into_string);
         }
         Outcome::Ignored("start of a message")
@@ -283,7 +284,21 @@ impl Pi {
         }
     }
 
+    /// An assistant message starts, whether or not a record says so.
+    fn begin(&mut self, out: &mut Emitter<'_>) {
+        if self.streaming {
+            return;
+        }
+        self.streaming = true;
+        self.settle_failure(out);
+        out.commit(None);
+        out.next_turn();
+        self.message += 1;
+    }
+
     fn assistant_end(&mut self, message: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        self.begin(out);
+        self.streaming = false;
         if let Some(model) = message.text_of("model").filter(|model| !model.is_empty()) {
             self.model = Some(model.into_string());
         }

@@ -122,7 +122,7 @@ mod x86 {
 
     pub(super) fn long_sse2(text: &[u8], from: usize) -> usize {
         let mut at = from;
-        while text.len() - at >= 16 {
+        while text.len().saturating_sub(at) >= 16 {
             // SAFETY: SSE2 is in the x86-64 baseline, and 16 bytes are left at `at`.
             let stops = unsafe { stops16(text.as_ptr().add(at)) };
             if stops != 0 {
@@ -136,7 +136,7 @@ mod x86 {
     #[target_feature(enable = "avx2")]
     pub(super) fn long_avx2(text: &[u8], from: usize) -> usize {
         let mut at = from;
-        while text.len() - at >= 32 {
+        while text.len().saturating_sub(at) >= 32 {
             // SAFETY: 32 bytes are left at `at`.
             let bytes = unsafe { _mm256_loadu_si256(text.as_ptr().add(at).cast()) };
             let quote = _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(b'"' as i8));
@@ -178,7 +178,7 @@ mod arm {
     /// NEON is in the aarch64 baseline.
     pub(super) fn plain_end(text: &[u8], from: usize) -> usize {
         let mut at = from;
-        while text.len() - at >= 16 {
+        while text.len().saturating_sub(at) >= 16 {
             // SAFETY: NEON is in the aarch64 baseline, and 16 bytes are left at `at`.
             let stops = unsafe {
                 let bytes = vld1q_u8(text.as_ptr().add(at));

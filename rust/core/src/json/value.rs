@@ -1,4 +1,4 @@
-//! Views of a parsed text. All of them are copies of a pointer and an index; nothing is decoded before it is asked for.
+//! Views of a parsed text: a few words each, to be copied. Nothing is decoded before it is asked for.
 
 use super::tape::{INTEGER, LONE, Node};
 use super::text::{Str, Text};

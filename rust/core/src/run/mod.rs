@@ -24,6 +24,7 @@ pub type Judge<'j> = &'j dyn Fn(&Reducer, &Exit) -> Option<Ending>;
 
 /// One block of text: which thread and message it belongs to.
 struct Block {
+    number: u32,
     kind: Kind,
     thread: Option<Box<str>>,
     message_id: Option<Box<str>>,
@@ -36,6 +37,7 @@ struct Block {
 #[derive(Default)]
 struct Call {
     announced: bool,
+    order: Option<String>,
     id: String,
     name: Option<String>,
     kind: &'static str,
@@ -118,7 +120,11 @@ impl Reducer {
             if gone == 0 {
                 break;
             }
-            gone -= cut_chars(&mut text.text, gone);
+            let cut = cut_chars(&mut text.text, gone);
+            gone -= cut;
+            if cut > 0 && text.text.is_empty() && text.images == 0 {
+                self.blocks.remove(&text.number); // if it is said again, then in its new place
+            }
         }
         match chunk.content {
             Content::Text("") => {}
@@ -134,6 +140,7 @@ impl Reducer {
         let at = *self.blocks.entry(chunk.block).or_insert_with(|| {
             let own = |text: &Option<Text<'_>>| text.as_deref().map(Box::from);
             self.texts.push(Block {
+                number: chunk.block,
                 kind: chunk.kind,
                 thread: own(&event.stamp.parent),
                 message_id: own(&event.stamp.message_id),
@@ -174,6 +181,7 @@ impl Reducer {
         known.parent = own(&stamp.parent);
         let started = call.started_at.or(stamp.timestamp.as_deref());
         known.started_at = started.map(str::to_owned);
+        known.order = call.order.map(str::to_owned);
         known.status = Some(call.status.to_owned());
         keep_result(known, call.content);
         self.progress.called(call, event);
@@ -206,7 +214,8 @@ impl Reducer {
             known.started_at = Some(started.to_string());
         }
         if update.done {
-            known.ended_at = own(&event.stamp.timestamp);
+            let ended = facts.ended_at.as_ref().or(event.stamp.timestamp.as_ref());
+            known.ended_at = ended.map(|time| time.to_string());
         }
         keep_result(known, update.content);
         if let Some(result) = &facts.result {
@@ -305,7 +314,7 @@ impl Reducer {
                 ("line", Data::Null),
             ]));
         }
-        let calls: Vec<&Call> = self.calls.iter().filter(|call| call.announced).collect();
+        let calls = self.ordered_calls();
         map([
             ("dialect", dialect.into()),
             ("version", session("version")),
@@ -330,6 +339,19 @@ impl Reducer {
             ("compactions", self.compactions.into()),
             ("report", report),
         ])
+    }
+
+    /// The calls that were announced, as announced; one with an order goes before those with a greater one.
+    fn ordered_calls(&self) -> Vec<&Call> {
+        let mut calls: Vec<&Call> = Vec::new();
+        for call in self.calls.iter().filter(|call| call.announced) {
+            let after = |other: &&&Call| {
+                call.order.is_some() && other.order.is_some() && other.order > call.order
+            };
+            let later = calls.iter().rev().take_while(after).count();
+            calls.insert(calls.len() - later, call);
+        }
+        calls
     }
 
     /// What persons and agents said, block by block: role, text, and whose it is.

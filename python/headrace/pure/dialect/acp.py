@@ -1,0 +1,627 @@
+"""ACP, the Agent Client Protocol: JSON-RPC 2.0 of any agent over stdio, one message a line (`protocolVersion` 1; the
+unstable parts of its schema and the draft of version 2 as far as they say the same things).
+
+Read is the agent's side. A log with both directions merged works too: then the client's requests tell prompts from
+loads, and its answers tell what became of a permission request. The two directions number their requests apart, so a
+line with `method` is a request whoever else used its id, and an answer is told by its shape.
+
+The traps: chunks are all there is, no whole text comes after them, and without `messageId` any other update ends a
+block; updates may come after the answer to session/prompt; that answer says "end_turn" for failures too; a
+`user_message_chunk` after a finished turn opens the replay of session/load; errors and notices come as message chunks
+(see `acp_agents`, as for all that the agents put into `_meta` and `rawOutput`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import event as ev
+from .. import tool
+from ..emit import Emitter, count, price, tokens
+from ..event import Stamp
+from ..record import Record
+from ..run import Ending, Exit, Reducer
+from . import SURE, UNKNOWN, Outcome, Sign, acp_agents
+from .acp_agents import AGENTS
+from .acp_calls import Calls
+from .acp_shape import (
+    AGENT_METHODS,
+    CLIENT_METHODS,
+    EXTENSIONS,
+    block_of,
+    error_text,
+    id_of,
+    info_of,
+    joined,
+    mapping,
+    model_of,
+    request_id,
+    sequence,
+    text_of,
+    version_of,
+)
+
+NAME = "acp"
+
+#: how a prompt ended, by its stop reason; a refusal is the model's
+OUTCOMES = {
+    "end_turn": "completed",
+    "max_tokens": "limit",
+    "max_turn_requests": "limit",
+    "refusal": "failed",
+    "cancelled": "cancelled",
+}
+#: error codes of answers to other requests than the prompt: no such method, bad params, no such thing, bad JSON
+OTHER_ERRORS = frozenset({-32700, -32601, -32602, -32600, -32002})
+CANCELLED_ERROR = -32800
+#: requests whose failure is the run's, where the client's side is there to tell
+FATAL_REQUESTS = frozenset(
+    {"initialize", "authenticate", "auth/login", "session/new", "session/load", "session/resume", "session/prompt"}
+)
+#: version 2: a whole message, that chunks may go on with
+MESSAGES = {"agent_message": ev.MESSAGE, "agent_thought": ev.THOUGHT, "user_message": ev.USER}
+
+IGNORED_UPDATES = {
+    "available_commands_update": "commands",
+    "current_mode_update": "session options",
+    "compaction_summary_chunk": "compaction summary",
+    "terminal_update": "terminal",
+    "terminal_output_chunk": "terminal",
+}
+
+
+def sign(record: dict[str, Any]) -> Sign | None:
+    method, params = record.get("method"), record.get("params")
+    params = mapping(params)
+    if method == "session/update":
+        update = mapping(params.get("update")).get("sessionUpdate")
+        return Sign(SURE, f"session/update {ev.clean(update)}") if isinstance(update, str) else None
+    if record.get("jsonrpc") != "2.0" or "type" in record:
+        return None
+    if isinstance(method, str):
+        return _sign_request(method, params)
+    if "id" in record and ("result" in record or "error" in record):
+        return _sign_response(record)
+    return None
+
+
+def _sign_request(method: str, params: dict[str, Any]) -> Sign | None:
+    if method == "initialize":
+        known = count(params.get("protocolVersion")) is not None
+        return Sign(SURE, "initialize with a numeric protocolVersion") if known else None
+    if method in CLIENT_METHODS or method in AGENT_METHODS or method == "session/request_permission":
+        weight = SURE if "sessionId" in params or "cwd" in params else 20
+        return Sign(weight, f"a request {method}")
+    if method.startswith(EXTENSIONS) or method == "elicitation/create":
+        return Sign(20, f"a request {ev.clean(method)}")
+    return None
+
+
+def _sign_response(record: dict[str, Any]) -> Sign:
+    result = mapping(record.get("result"))
+    if count(result.get("protocolVersion")) is not None and ("agentCapabilities" in result or "info" in result):
+        return Sign(SURE, "an answer with protocolVersion and agentCapabilities", version_of(result))
+    if isinstance(result.get("stopReason"), str):
+        return Sign(60, "an answer with stopReason")
+    if isinstance(mapping(result.get("outcome")).get("outcome"), str):
+        return Sign(40, "an answer with the outcome of a question")
+    if isinstance(result.get("sessionId"), str):
+        return Sign(40, "an answer with sessionId")
+    return Sign(5, "a JSON-RPC answer")
+
+
+class Mapper:
+    def __init__(self, out: Emitter) -> None:
+        self.out = out
+        self.version = 1  # of the protocol
+        self.initialized = False
+        self.named = False  # the session's id was told
+        self.sessions: list[str] = []  # that session/new gave, or that the client loaded
+        self.merged = False  # the client's side is there
+        self.requests: dict[str, str] = {}  # merged: the client's open requests, id: method
+        self.asks: dict[str, Ask] = {}  # merged: the agent's open permission requests by id
+
+        self.running = False
+        self.ended = False  # a turn has ended and no other begun
+        self.unfinished = False  # it ended with calls still at work: its updates are not over
+        self.echoes = False  # the agent prints the user's messages live
+        self.replay = False
+        self.failure = False  # the harness has said, as a chunk, why this turn fails
+        self.system_error = False  # codex: the thread is broken
+        self.limit = False  # codex: by a cap
+
+        self.run = 0  # number of the block without id
+        self.place: tuple[str, str, str] | None = None  # session, thread and kind of its chunks; None: it has ended
+        self.last: tuple[str, str | None] | None = None  # key and messageId of the main thread's last message block
+        self.calls = Calls(out, NAME)
+        self.total: dict[str, Any] = {}  # the run's usage so far
+
+    @property
+    def agent(self) -> str:
+        """Key in AGENTS."""
+        return self.calls.agent
+
+    def map(self, record: Record) -> Outcome:
+        value = record.value
+        method = value.get("method")
+        if isinstance(method, str):
+            params = mapping(value.get("params"))
+            return self._update(params) if method == "session/update" else self._request(method, value, params)
+        if "result" in value or "error" in value:
+            return self._answer(value)
+        return UNKNOWN
+
+    def close(self) -> None:
+        pass
+
+    def judge(self, run: Reducer, exit: Exit) -> Ending | None:
+        return None
+
+    # ------------------------------------------------------------ session/update
+
+    def _update(self, params: dict[str, Any]) -> Outcome:
+        update = mapping(params.get("update"))
+        kind, meta = text_of(update.get("sessionUpdate")), mapping(update.get("_meta"))
+        session = id_of(self.out, params.get("sessionId"))
+        self.calls.agent = self.agent or acp_agents.by_mark(meta, session)
+        stamp = Stamp(
+            session_id=session, message_id=id_of(self.out, update.get("messageId")), parent=self.calls.thread(meta)
+        )
+        if kind is None:
+            return UNKNOWN
+        if session is not None and not self.named:
+            self.named = True
+            self.out.session_state(stamp, sessionId=session)
+        if kind in ev.CHUNKS:
+            return self._chunk(kind, update, stamp, meta)
+        self._break()
+        if kind in ("tool_call", "tool_call_update"):
+            return self._tool(kind, update, stamp)
+        if kind == "plan":
+            return self._plan(update.get("entries"), stamp)
+        if kind == "usage_update":
+            return self._cost(update, meta, stamp)
+        if kind == "session_info_update":
+            return self._info(update, meta, stamp)
+        if kind == "config_option_update":
+            return self._options(update, stamp)
+        return self._draft(kind, update, stamp)
+
+    def _draft(self, kind: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
+        """Updates of the unstable schema and of version 2."""
+        if kind in MESSAGES:
+            return self._whole(MESSAGES[kind], update, stamp)
+        if kind == "tool_call_content_chunk":
+            item = update.get("content")
+            return self._tool(kind, {"toolCallId": update.get("toolCallId"), "content": [item]}, stamp)
+        if kind == "plan_update":
+            return self._plan(mapping(update.get("plan")).get("entries"), stamp)
+        if kind == "plan_removed":
+            return self._plan([], stamp)
+        if kind == "state_update":
+            return self._state(update, stamp)
+        if kind == "notice":
+            return self._notice(update, stamp)
+        if kind == "compaction_update":
+            return self._compaction(update, stamp)
+        return IGNORED_UPDATES.get(kind, UNKNOWN)
+
+    # ------------------------------------------------------------ text
+
+    def _chunk(self, kind: str, update: dict[str, Any], stamp: Stamp, meta: dict[str, Any]) -> Outcome:
+        content = mapping(update.get("content"))
+        text = text_of(content.get("text")) if content.get("type") == "text" else None
+        if kind == ev.USER:
+            rule = self._user_rule()
+            if rule is not None:
+                return rule
+        if self.replay:
+            return "replay"
+        used = acp_agents.usage_of(meta.get("usage"))  # Qwen: after each model call, with an empty text
+        if used is not None:
+            self.out.usage("call", used, stamp)
+        if text == "":
+            self._break()
+            return None if used is not None else "empty text"
+        if kind == ev.MESSAGE and stamp.parent is None and text is not None:
+            notice = acp_agents.notice(self.agent, stamp.message_id, text)
+            if notice is not None:
+                return self._said(notice, text, stamp)
+        key = self._key(kind, stamp)
+        self._talks(kind, key, stamp)
+        if text is None:
+            return self._other(kind, content, stamp)
+        opens = self.out.streamed(kind, key, stamp.parent) is None
+        if opens and text == "\n\n" and kind == ev.THOUGHT and AGENTS[self.agent].sections:
+            return "section break before a thought"
+        self.out.delta(kind, key, text, stamp)
+        return None
+
+    def _key(self, kind: str, stamp: Stamp) -> str:
+        """The block that a chunk belongs to: by its messageId, else by what came before it."""
+        if stamp.message_id is not None:
+            self.place = None
+            return f"id {stamp.message_id}"
+        place = (stamp.session_id or "", stamp.parent or "", kind)
+        if place != self.place or AGENTS[self.agent].whole:
+            self.run += 1
+            self.place = place
+        return f"run {self.run}"
+
+    def _break(self) -> None:
+        """Ends the block without messageId."""
+        self.place = None
+
+    def _talks(self, kind: str, key: str, stamp: Stamp) -> None:
+        """The main agent's word: it begins a turn unless it belongs to the one that has ended."""
+        if stamp.parent is not None or kind == ev.USER:
+            return
+        late = self.out.streamed(kind, key, None) is not None or (self.unfinished and stamp.message_id is None)
+        if not late:
+            self._begin(stamp)
+        self.calls.refused.clear()
+        self.failure = False
+        if kind == ev.MESSAGE:
+            self.last = (key, stamp.message_id)
+
+    def _other(self, kind: str, content: dict[str, Any], stamp: Stamp) -> Outcome:
+        """An image, or a block that events have no shape for: that goes along as it is."""
+        self._break()
+        block = block_of(content)
+        if block is None:
+            stamp.extra = {"content": content}
+            self.out.blank(kind, stamp)
+        else:
+            self.out.image(kind, block, stamp)
+        return None
+
+    def _said(self, notice: str, text: str, stamp: Stamp) -> Outcome:
+        """The harness speaks, not the model."""
+        self._break()
+        text = text.rstrip("\n")
+        if notice == "info":
+            return "notice of the harness"
+        if notice == "error" or self.system_error:
+            self._begin(stamp)
+            self.failure = True
+            self.out.error(text, stamp, fatal=True)
+        else:
+            self.out.error(text, stamp, fatal=False, notice=True)
+        return None
+
+    def _whole(self, kind: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
+        """Version 2: the message so far; it takes the place of all chunks with its id."""
+        if kind == ev.USER:
+            rule = self._user_rule()
+            if rule is not None:
+                return rule
+        if self.replay:
+            return "replay"
+        if "content" not in update or stamp.message_id is None:
+            return "message without news"
+        key = self._key(kind, stamp)
+        self._talks(kind, key, stamp)
+        self.out.final(kind, key, joined(update["content"]) or "", stamp)
+        return None
+
+    def _user_rule(self) -> str | None:
+        """Why a user's message is not news; None if it is."""
+        if self.merged:
+            return "replay" if self.replay else "prompt again"
+        unopened = not self.running and not self.ended and self.initialized and not self.sessions
+        if self.version == 1 and not self.echoes and (self.ended or unopened):
+            self.replay = True  # nobody prints live prompts but agents that did so in their first turn
+        if self.replay:
+            return "replay"
+        self.echoes = True
+        self._begin(Stamp())
+        return None
+
+    # ------------------------------------------------------------ turns
+
+    def _begin(self, stamp: Stamp) -> None:
+        if self.running:
+            return
+        self.running, self.ended, self.unfinished = True, False, False
+        self.failure = self.system_error = self.limit = False
+        self.calls.begin()
+        self.out.commit(None)
+        self.out.next_turn()
+        self.out.state("turn", Stamp(session_id=stamp.session_id), phase="start")
+
+    def _end(self, outcome: str, reason: str | None, stamp: Stamp) -> None:
+        self._begin(stamp)
+        self.running, self.ended = False, True
+        self.unfinished = outcome == "completed" and self.calls.unfinished
+        if not self.unfinished:
+            self._break()
+        self.out.state("turn", stamp, phase="end", outcome=outcome, reason=reason)
+
+    def _stop(self, reason: str, stamp: Stamp) -> None:
+        """A prompt ended with a stop reason; "end_turn" is what failures and refused calls say as well."""
+        outcome = OUTCOMES.get(reason, "completed")
+        if outcome == "completed":
+            if self.failure or self.system_error:
+                outcome = "limit" if self.limit else "failed"
+            elif self.calls.refused:
+                outcome = "denied"
+        self._end(outcome, reason, stamp)
+
+    def _fail(self, error: dict[str, Any]) -> None:
+        stamp = Stamp()
+        self._begin(stamp)
+        message, data = error_text(error), mapping(error.get("data"))
+        kind = text_of(data.get("errorKind")) or text_of(data.get("codex_error_info"))
+        self._take_back_echo(message)
+        code = count(error.get("code"))
+        if code == CANCELLED_ERROR:
+            self._end("cancelled", message, stamp)
+            return
+        if not self.failure:  # else a chunk has said it
+            self.out.error(message, stamp, fatal=True)
+        limit = self.limit or acp_agents.names_limit(kind) or "output token maximum" in message
+        self._end("limit" if limit else "failed", kind or (None if code is None else str(code)), stamp)
+
+    def _take_back_echo(self, error: str) -> None:
+        """Some agents print the error as a message first: then it is no text."""
+        if self.last is None:
+            return
+        key, message_id = self.last
+        text = self.out.streamed(ev.MESSAGE, key, None)
+        if text and acp_agents.is_echo(self.agent, message_id, text, error):
+            self.out.drop(ev.MESSAGE, key, Stamp(message_id=message_id))
+            if text.removeprefix("Error: ") not in error:
+                self.failure = True
+                self.out.error(text, Stamp(), fatal=True)
+
+    def _state(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
+        """Version 2: the session works, waits for a person, or has come to an end."""
+        state, reason = update.get("state"), text_of(update.get("stopReason"))
+        if state == "running":
+            self._begin(stamp)
+            return None
+        if state == "idle" and reason is not None:
+            self._stop(reason, stamp)
+            return None
+        return "session state"
+
+    # ------------------------------------------------------------ other updates
+
+    def _tool(self, kind: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
+        call_id = id_of(self.out, update.get("toolCallId"))
+        if not call_id:
+            return UNKNOWN
+        if self.replay:
+            return self.calls.again(call_id, update, stamp)
+        if self.calls.is_new(kind, call_id):
+            self._opens(stamp)
+        return self.calls.tell(kind, call_id, update, stamp)
+
+    def _opens(self, stamp: Stamp) -> None:
+        """A new call: if it is the main agent's, a turn is running."""
+        if stamp.parent is None:
+            self._begin(stamp)
+
+    def _plan(self, entries: Any, stamp: Stamp) -> Outcome:
+        plan = tool.plan_of(entries)
+        if plan is None:
+            return "plan without entries"
+        if self.replay:
+            return "replay"
+        self.out.plan(plan, stamp)
+        return None
+
+    def _cost(self, update: dict[str, Any], meta: dict[str, Any], stamp: Stamp) -> Outcome:
+        """The fill of the context, which is no usage, and the price of the session so far."""
+        self.out.session_state(stamp, model=text_of(meta.get("_claude/model")))
+        cost = mapping(update.get("cost"))
+        amount = price(cost.get("amount"))
+        if amount is None or cost.get("currency") != "USD" or amount == self.total.get("costUsd"):
+            return "context size"
+        self.total["costUsd"] = amount
+        self.out.usage("run", tokens(cost=amount), stamp, total=dict(self.total))
+        return None
+
+    def _info(self, update: dict[str, Any], meta: dict[str, Any], stamp: Stamp) -> Outcome:
+        self.out.session_state(stamp, title=text_of(update.get("title")))
+        codex = mapping(meta.get("codex"))
+        status = mapping(codex.get("threadStatus")).get("type")
+        if status == "active":
+            self._begin(stamp)
+        elif status == "systemError":
+            self.system_error = True
+            if self.ended:  # the answer said "end_turn" before
+                self.out.state("turn", stamp, phase="end", outcome="failed", reason=status)
+        elif status == "idle":
+            self.system_error = False
+        error = mapping(codex.get("error"))
+        message = text_of(error.get("message"))
+        if message is not None and error.get("willRetry") is True:
+            self.out.state("retry", stamp, phase="start", message=text_of(error.get("additionalDetails")) or message)
+        elif message is not None:
+            self.failure, self.limit = True, acp_agents.names_limit(error.get("codexErrorInfo"))
+            self.out.error(message, stamp, fatal=True)
+        return None if message is not None or status is not None or "title" in update else "session info"
+
+    def _options(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
+        self.out.session_state(stamp, model=model_of(update))
+        return "session options"
+
+    def _notice(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
+        """An advice that never ends a turn, whatever its severity."""
+        parts = [part for part in (update.get("title"), update.get("description")) if isinstance(part, str) and part]
+        if update.get("severity") == "info" or not parts:
+            return "notice of the harness"
+        self.out.error(": ".join(parts), stamp, fatal=False, notice=True)
+        return None
+
+    def _compaction(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
+        status, error = update.get("status"), update.get("error")
+        if status == "in_progress":
+            self.out.state("compaction", stamp, phase="start")
+            return None
+        if status not in ("completed", "failed", "cancelled"):
+            return "compaction"
+        self.out.state(
+            "compaction",
+            stamp,
+            phase="end",
+            success=status == "completed",
+            summary=joined(update.get("summary")),
+            message=text_of(mapping(error).get("message")) or text_of(error),
+        )
+        return None
+
+    # ------------------------------------------------------------ requests
+
+    def _request(self, method: str, value: dict[str, Any], params: dict[str, Any]) -> Outcome:
+        if method == "session/request_permission":
+            return self._ask(value, params)
+        if method == "elicitation/create":
+            self.out.state("approval", Stamp(), phase="requested", message=text_of(params.get("message")))
+            return None
+        if method in AGENT_METHODS:
+            return self._client(method, value, params)
+        if method in CLIENT_METHODS:
+            return "request to the client"
+        return "extension" if method.startswith(EXTENSIONS) else UNKNOWN
+
+    def _ask(self, value: dict[str, Any], params: dict[str, Any]) -> Outcome:
+        """The agent asks if a call may run. For some this is the call's first line, or the first with arguments."""
+        subject = mapping(params.get("subject"))  # version 2
+        update = mapping(params.get("toolCall")) or mapping(subject.get("toolCall"))
+        stamp = Stamp(
+            session_id=id_of(self.out, params.get("sessionId")), parent=self.calls.thread(mapping(update.get("_meta")))
+        )
+        call_id = id_of(self.out, update.get("toolCallId")) or id_of(self.out, subject.get("toolCallId"))
+        if call_id:
+            if self.calls.is_new("session/request_permission", call_id):
+                self._break()
+                self._opens(stamp)
+            self.calls.ask(call_id, update, stamp)
+        if self.merged and "id" in value:
+            self.asks[request_id(value["id"])] = Ask(self.out, call_id, params.get("options"))
+        self.out.state(
+            "approval",
+            stamp,
+            phase="requested",
+            toolCallId=call_id,
+            toolName=acp_agents.tool_name(self.agent, call_id or "", update, False),
+            message=text_of(params.get("title")) or text_of(update.get("title")),
+        )
+        return None
+
+    def _client(self, method: str, value: dict[str, Any], params: dict[str, Any]) -> Outcome:
+        """The client's side of a merged log."""
+        self.merged = True
+        if "id" in value:
+            self.requests[request_id(value["id"])] = method
+        session = id_of(self.out, params.get("sessionId"))
+        if method in ("session/new", "session/load", "session/resume"):
+            self.replay = method != "session/new"
+            self._opened(session)
+            self.out.session_state(Stamp(), sessionId=session, cwd=text_of(params.get("cwd")))
+            return None
+        if method != "session/prompt":
+            return "request to the agent"
+        if self.sessions and session not in self.sessions:
+            return "prompt of no session"
+        stamp = Stamp(session_id=session)
+        self._break()
+        self._begin(stamp)
+        for block in sequence(params.get("prompt")):
+            content = mapping(block)
+            if content.get("type") == "text":
+                self.out.whole(ev.USER, text_of(content.get("text")) or "", stamp)
+            else:
+                self._other(ev.USER, content, stamp)
+                stamp = Stamp(session_id=session)
+        return None
+
+    # ------------------------------------------------------------ answers
+
+    def _answer(self, value: dict[str, Any]) -> Outcome:
+        key = request_id(value.get("id"))
+        result, error = mapping(value.get("result")), value.get("error")
+        decided = mapping(result.get("outcome"))
+        if isinstance(decided.get("outcome"), str) or (key in self.asks and key not in self.requests):
+            return self._decision(key, decided)
+        method = self.requests.pop(key, None)
+        self.replay = False
+        if isinstance(error, dict):
+            other = count(error.get("code")) in OTHER_ERRORS
+            if other or (method is not None and method not in FATAL_REQUESTS):
+                return "error answer to another request"
+            self._fail(error)
+            return None
+        if count(result.get("protocolVersion")) is not None:
+            return self._initialize(result)
+        reason = text_of(result.get("stopReason"))
+        if reason is not None:
+            self._use(result, Stamp())
+            self._stop(reason, Stamp())
+            return None
+        session = id_of(self.out, result.get("sessionId"))
+        self._opened(session)
+        self.out.session_state(Stamp(), sessionId=session, model=model_of(result))
+        return None if session is not None else "answer"
+
+    def _opened(self, session: str | None) -> None:
+        """A session was made or loaded."""
+        self.named = self.named or session is not None
+        if session is not None and session not in self.sessions:
+            self.sessions.append(session)
+
+    def _initialize(self, result: dict[str, Any]) -> Outcome:
+        self.initialized = True
+        self.version = count(result["protocolVersion"]) or 1
+        self.calls.agent = acp_agents.by_name(text_of(info_of(result).get("name")) or "")
+        self.out.session_state(Stamp(), version=version_of(result))
+        return None
+
+    def _decision(self, key: str, decided: dict[str, Any]) -> Outcome:
+        """The client's answer to a question of the agent."""
+        ask = self.asks.pop(key, None)
+        option = id_of(self.out, decided.get("optionId"))
+        call_id = None if ask is None else ask.call_id
+        if ask is not None and call_id is not None and option is not None and option not in ask.rejects:
+            self.calls.allow(call_id)
+        self.out.state(
+            "approval",
+            Stamp(),
+            phase="settled",
+            toolCallId=call_id,
+            decision=option or text_of(decided.get("outcome")),
+        )
+        return None
+
+    def _use(self, result: dict[str, Any], stamp: Stamp) -> None:
+        """The usage in the answer to session/prompt: of its last model call, of the prompt, or of the session."""
+        usage = acp_agents.usage_of(result.get("usage")) or acp_agents.quota_of(result.get("_meta"))
+        if usage is None:
+            return
+        covers = AGENTS[self.agent].usage
+        if covers == acp_agents.CALL:
+            self.out.usage("call", usage, stamp)
+            return
+        whole = acp_agents.session_quota(result.get("_meta")) if self.agent == "claude" else None
+        for name in ("promptTokens", "completionTokens", "cachedTokens"):
+            counted = (whole or usage)[name]
+            if whole is None and covers == acp_agents.TURN and counted is not None:
+                counted += self.total.get(name) or 0
+            self.total[name] = counted
+        self.out.usage("run", usage, stamp, total=dict(self.total))
+
+
+class Ask:
+    """An open permission request: the call, and the ids of the options that refuse it."""
+
+    __slots__ = ("call_id", "rejects")
+
+    def __init__(self, out: Emitter, call_id: str | None, options: Any) -> None:
+        self.call_id = call_id
+        self.rejects: list[str] = []
+        for option in map(mapping, sequence(options)):
+            option_id, kind = id_of(out, option.get("optionId")), text_of(option.get("kind"))
+            if option_id is not None and kind is not None and kind.startswith("reject"):
+                self.rejects.append(option_id)

@@ -1,0 +1,77 @@
+"""Copilot CLI's session file, ``session-state/<id>/events.jsonl`` (recorded: written by 1.0.102).
+
+The envelopes of the stream without the ephemeral ones, so no deltas and no ``result``, and with what the stream lacks:
+``session.start`` with version and folder, ``session.usage_record`` for each model call, ``session.shutdown`` with the
+totals. A killed run has no shutdown; a resumed session goes on in the same file, with totals of the whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..emit import Emitter, count, total
+from ..record import Record
+from ..run import Ending, Exit, Reducer
+from . import SURE, UNKNOWN, Outcome, Sign, copilot
+
+NAME = "copilot-session"
+
+
+def sign(record: dict[str, Any]) -> Sign | None:
+    kind, data = record.get("type"), record.get("data")
+    if not copilot.is_envelope(record) or record.get("ephemeral") is True or not isinstance(data, dict):
+        return None
+    if kind == "session.start":
+        version = data.get("copilotVersion")
+        return Sign(SURE, "session.start", version if isinstance(version, str) else None)
+    if kind in copilot.STORED:
+        return Sign(SURE, f"{kind}, which is only stored")
+    return Sign(50, "a dotted type with data and parentId")
+
+
+class Mapper:
+    def __init__(self, out: Emitter) -> None:
+        self.out = out
+        self.records = copilot.Mapper(out)
+
+    def map(self, record: Record) -> Outcome:
+        value = record.value
+        kind, data = value.get("type"), value.get("data")
+        if not isinstance(kind, str) or not isinstance(data, dict):
+            return UNKNOWN
+        stamp = self.records.stamp(value, data)
+        if kind == "session.usage_record":
+            inner = data.get("usage")
+            if isinstance(inner, dict) and stamp.parent is None:
+                call_id = inner.get("parentToolCallId")
+                stamp.parent = call_id if isinstance(call_id, str) else None
+            copilot.usage(self.out, inner, stamp)
+            return None
+        if kind == "session.shutdown":
+            self.out.usage("run", totals(data), stamp, key="run")
+            outcome = "incomplete" if self.records.turning else self.records.outcome()
+            reason = data.get("shutdownType")
+            self.out.state("end", stamp, outcome=outcome, reason=reason if isinstance(reason, str) else kind)
+            return None
+        return self.records.take(kind, data, stamp)
+
+    def close(self) -> None:
+        pass
+
+    def judge(self, run: Reducer, exit: Exit) -> Ending | None:
+        return None
+
+
+def totals(data: dict[str, Any]) -> dict[str, Any]:
+    """The counters of all models together."""
+    metrics = data.get("modelMetrics")
+    snapshot = data.get("accountingSnapshot")
+    if not isinstance(metrics, dict) and isinstance(snapshot, dict):
+        metrics = snapshot.get("modelMetrics")
+    sums: dict[str, Any] = {}
+    for model in metrics.values() if isinstance(metrics, dict) else ():
+        usage = model.get("usage") if isinstance(model, dict) else None
+        for key, value in usage.items() if isinstance(usage, dict) else ():
+            if count(value) is not None:
+                sums[key] = total(sums.get(key), value)
+    return copilot.counters(sums)

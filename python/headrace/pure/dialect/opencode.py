@@ -1,0 +1,348 @@
+"""OpenCode: ``opencode run --format json`` (recorded: 1.1.34, 1.2.27, 1.18.33).
+
+One line for each finished part of a message, each part whole: there are no deltas, no record of the prompt and none of
+the end. A fast tool may be printed before the text that came before it: part ids ascend in the order of the model, so
+blocks and calls are put in that order. A second step_start of a message without a step_finish between is a retry that
+takes back what the try before it said. A step that ends for any reason but "tool-calls" ends the turn, until another
+step starts; after a refused call the stream ends at "tool-calls". An error may be followed by more (a context overflow
+by a compaction).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import event as ev
+from .. import tool
+from ..emit import Emitter, count, price, tokens, total
+from ..event import Stamp
+from ..record import Record
+from ..run import Ending, Exit, Reducer
+from . import SURE, UNKNOWN, Outcome, Sign
+
+NAME = "opencode"
+
+#: record types and the type of the part that each holds
+PARTS = {
+    "step_start": "step-start",
+    "text": "text",
+    "reasoning": "reasoning",
+    "tool_use": "tool",
+    "step_finish": "step-finish",
+}
+#: reasons of a step_finish that end the turn otherwise than well; "tool-calls" does not end it
+FINISHES = {"length": "limit", "content-filter": "failed", "error": "failed"}
+#: errors that are more than a failure
+ERRORS = {
+    "ContextOverflowError": "limit",
+    "MessageOutputLengthError": "limit",
+    "MessageAbortedError": "cancelled",
+}
+#: how the error of a call begins that a person refused: the loop ends there (a deny rule lets it go on)
+REFUSALS = (
+    "The user rejected permission",
+    "The user dismissed this question",
+    "PermissionRejectedError",
+    "QuestionRejectedError",
+)
+
+
+def sign(record: dict[str, Any]) -> Sign | None:
+    kind, part = record.get("type"), record.get("part")
+    if isinstance(kind, str) and kind in PARTS and isinstance(part, dict) and part.get("type") == PARTS[kind]:
+        return Sign(SURE, f"{kind} with a {PARTS[kind]} part")
+    error = record.get("error")
+    if kind == "error" and isinstance(error, dict) and "name" in error and isinstance(record.get("sessionID"), str):
+        return Sign(SURE, "an error with a name and sessionID")
+    return None
+
+
+class Mapper:
+    def __init__(self, out: Emitter) -> None:
+        self.out = out
+        self.seat = Seat()
+        self.overflow: str | None = None  # message of a context overflow that nothing followed yet
+
+    def map(self, record: Record) -> Outcome:
+        value = record.value
+        kind, session_id = value.get("type"), _text(value.get("sessionID"))
+        stamp = Stamp(session_id=session_id, timestamp=ev.iso_millis(value.get("timestamp")))
+        self.out.session_state(Stamp(timestamp=stamp.timestamp), sessionId=session_id)
+        if kind == "error":
+            return self._error(value.get("error"), stamp)
+        self.overflow = None
+        inner = value.get("part")
+        if not isinstance(kind, str) or kind not in PARTS or not isinstance(inner, dict):
+            return UNKNOWN
+        stamp.message_id = _text(inner.get("messageID"))
+        if kind == "text" and inner.get("synthetic") is True:
+            return self._synthetic(inner, stamp)
+        return part(self.out, self.seat, PARTS[kind], _text(inner.get("id")), inner, stamp)
+
+    def close(self) -> None:
+        if self.overflow is not None:  # no compaction came: it was the end
+            self.out.error(self.overflow, Stamp(), fatal=True)
+
+    def judge(self, run: Reducer, exit: Exit) -> Ending | None:
+        return judge(self.seat)
+
+    def _synthetic(self, inner: dict[str, Any], stamp: Stamp) -> Outcome:
+        """A text that the harness wrote for the model; the one after a compaction tells that there was one."""
+        metadata = inner.get("metadata")
+        if isinstance(metadata, dict) and metadata.get("compaction_continue") is True:
+            self.out.state("compaction", stamp, phase="end", success=True)
+        return user_text(self.out, inner, stamp)
+
+    def _error(self, value: Any, stamp: Stamp) -> Outcome:
+        outcome = error(self.out, value, stamp)
+        if outcome is UNKNOWN:
+            return outcome
+        self.overflow = ev.clean(error_message(value) or "") if outcome_of(value) == "limit" else None
+        self.seat.turning = False
+        self.out.state("turn", stamp, phase="end", outcome=outcome_of(value), reason=_text(value.get("name")))
+        return None
+
+
+# ---------------------------------------------------------------- parts, as the stored session has them too
+
+
+class Seat:
+    """How far a session has come: the main one of a stream, or a sub-agent's in a store."""
+
+    __slots__ = ("message", "refused", "stepping", "stopped", "turning")
+
+    def __init__(self) -> None:
+        self.message: str | None = None  # id of the message whose step started last
+        self.stepping = False  # that step has not finished
+        self.turning = False  # a turn was opened and not ended
+        self.refused = False  # a call of the last step was refused
+        self.stopped = False  # the last step finished, to go on after its calls
+
+
+def part(
+    out: Emitter,
+    seat: Seat,
+    kind: Any,
+    part_id: str | None,
+    value: dict[str, Any],
+    stamp: Stamp,
+    *,
+    side: bool = False,
+) -> Outcome:
+    """A part of an assistant's message."""
+    if kind == "step-start":
+        step_start(out, seat, stamp)
+        return None
+    if kind in ("text", "reasoning"):
+        text = _text(value.get("text"))
+        if not text:
+            return "empty text"
+        out.whole(ev.MESSAGE if kind == "text" else ev.THOUGHT, text, stamp, order=part_id)
+        return None
+    if kind == "tool":
+        return call(out, seat, part_id, value, stamp)
+    if kind == "step-finish":
+        step_finish(out, seat, part_id, value, stamp, side=side)
+        return None
+    return UNKNOWN
+
+
+def step_start(out: Emitter, seat: Seat, stamp: Stamp) -> None:
+    message = None if stamp.message_id is None else ev.clean(stamp.message_id)
+    if seat.stepping and seat.message == message:
+        out.abandon(stamp.parent, stamp)
+        out.state("retry", stamp, phase="start")
+    out.commit(stamp.parent)
+    out.next_turn()
+    seat.message, seat.stepping, seat.refused, seat.stopped = message, True, False, False
+    if not seat.turning and stamp.parent is None:
+        seat.turning = True
+        out.state("turn", stamp, phase="start")
+
+
+def step_finish(
+    out: Emitter, seat: Seat, part_id: str | None, value: dict[str, Any], stamp: Stamp, *, side: bool
+) -> None:
+    reason = _text(value.get("reason"))
+    out.usage(
+        "call",
+        usage_of(value.get("tokens"), value.get("cost")),
+        stamp,
+        key=None if part_id is None else f"part:{ev.clean(part_id)}",
+        side=side,
+    )
+    out.commit(stamp.parent)
+    seat.stepping = False
+    seat.stopped = reason == "tool-calls"
+    if not seat.stopped and stamp.parent is None:
+        seat.turning = False
+        out.state("turn", stamp, phase="end", outcome=FINISHES.get(reason or "", "completed"), reason=reason)
+
+
+def usage_of(value: Any, cost: Any, *, reasoning_apart: bool | None = None) -> dict[str, Any]:
+    """The counters of a step: input leaves out what was read from and written to the cache.
+
+    Output leaves out the reasoning since some version after 1.2.27. Then the total adds up only with it; before, the
+    total adds up without it, or is not printed.
+    """
+    value = value if isinstance(value, dict) else {}
+    cache = value.get("cache")
+    cache = cache if isinstance(cache, dict) else {}
+    prompt = total(value.get("input"), cache.get("read"), cache.get("write"))
+    completion, reasoning = count(value.get("output")), count(value.get("reasoning"))
+    if reasoning_apart is None:
+        printed = count(value.get("total"))
+        reasoning_apart = printed is not None and printed != plus(prompt, completion)
+    return tokens(
+        prompt,
+        plus(completion, reasoning) if reasoning_apart else completion,
+        count(cache.get("read")),
+        price(cost),
+        {key: item for key, item in value.items() if key not in ("input", "output")},
+    )
+
+
+def plus(one: int | None, two: int | None) -> int | None:
+    return two if one is None else one if two is None else one + two
+
+
+def call(out: Emitter, seat: Seat, part_id: str | None, value: dict[str, Any], stamp: Stamp) -> Outcome:
+    """A tool part: on the stream a call that has ended, in a store also one that never did."""
+    state = value.get("state")
+    call_id = _text(value.get("callID")) or part_id
+    if call_id is None or not isinstance(state, dict):
+        return UNKNOWN
+    name, input, status = _text(value.get("tool")), state.get("input"), state.get("status")
+    invalid = name == "invalid" and isinstance(input, dict) and isinstance(input.get("tool"), str)
+    if invalid and isinstance(input, dict):
+        # the tool that stands in for one that is not there, or whose arguments were no JSON: they are not printed
+        name, input = input["tool"], None
+    time = state.get("time")
+    time = time if isinstance(time, dict) else {}
+    out.call(
+        call_id,
+        name,
+        input,
+        stamp,
+        status="in_progress" if status == "running" else "pending",
+        order=part_id,
+        started_at=ev.iso_millis(time.get("start")),
+    )
+    if status not in ("completed", "error"):
+        return None
+    if status == "error":
+        text = _text(state.get("error"))
+        seat.refused = seat.refused or (text is not None and text.startswith(REFUSALS))
+        ok = False
+    else:
+        text = _text(state.get("output"))
+        ok = not invalid
+    metadata = state.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    if "exit" in metadata:
+        ok = ok and count(metadata["exit"]) == 0
+    content = ev.text_content(text) if text else []
+    content += attachments(state.get("attachments"))
+    changes = tool.hunks(metadata["diff"]) if isinstance(metadata.get("diff"), str) else []
+    content += [ev.diff(hunk.path, hunk.old, hunk.new) for hunk in changes]
+    out.update(
+        call_id,
+        stamp,
+        status="completed" if ok else "failed",
+        title=_text(state.get("title")),
+        content=content,
+        locations=[_place(hunk) for hunk in changes],
+        exit_code=count(metadata.get("exit")),
+        duration_ms=_span(time),
+        ended_at=ev.iso_millis(time.get("end")),
+        raw_output=metadata or ...,
+    )
+    if name == "todowrite" and ok:
+        entries = tool.plan_of(input.get("todos")) if isinstance(input, dict) else None
+        if entries is not None:
+            out.plan(entries, stamp)
+    return None
+
+
+def attachments(value: Any) -> list[dict[str, Any]]:
+    """Tool content from the images among a result's files."""
+    images = [image(item) for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    return [ev.wrapped(block) for block in images if block is not None]
+
+
+def image(file: dict[str, Any]) -> dict[str, Any] | None:
+    """An image block from a file part; None if it is no image."""
+    mime, url = _text(file.get("mime")), _text(file.get("url"))
+    if mime is None or url is None or not mime.startswith("image/"):
+        return None
+    head, comma, data = url.partition(",")
+    if comma and head.startswith("data:") and head.endswith(";base64"):
+        return ev.image_block(data, mime)
+    return ev.image_block("", mime, url)
+
+
+def user_text(out: Emitter, value: dict[str, Any], stamp: Stamp) -> Outcome:
+    text = _text(value.get("text"))
+    if not text:
+        return "empty text"
+    out.whole(ev.USER, text, with_extra(stamp, {"synthetic": True}) if value.get("synthetic") is True else stamp)
+    return None
+
+
+def error(out: Emitter, value: Any, stamp: Stamp) -> Outcome:
+    """An error record, or the error of a stored message. After a context overflow the work may go on."""
+    message = error_message(value)
+    if message is None:
+        return UNKNOWN
+    data = value.get("data")
+    extra = {"name": value["name"]} if isinstance(value.get("name"), str) else {}
+    for key in ("statusCode", "isRetryable", "ref"):
+        if isinstance(data, dict) and data.get(key) is not None:
+            extra[key] = data[key]
+    out.error(message, with_extra(stamp, extra), fatal=stamp.parent is None and outcome_of(value) != "limit")
+    return None
+
+
+def error_message(value: Any) -> str | None:
+    """What an error says, else its name; None if it is none."""
+    if not isinstance(value, dict):
+        return None
+    data = value.get("data")
+    message = _text(data.get("message")) if isinstance(data, dict) else None
+    return message or _text(value.get("name"))
+
+
+def outcome_of(value: Any) -> str:
+    name = value.get("name") if isinstance(value, dict) else None
+    return ERRORS.get(name, "failed") if isinstance(name, str) else "failed"
+
+
+def judge(seat: Seat) -> Ending | None:
+    """The stream ended at a step that would go on: was it because a person refused a call?"""
+    if seat.stopped and seat.refused:
+        return Ending("denied", "tool-calls", "the turn ended at a refused call")
+    return None
+
+
+def _place(hunk: tool.Hunk) -> dict[str, Any]:
+    return {"path": hunk.path, "line": hunk.line} if hunk.line > 0 else {"path": hunk.path}
+
+
+def _span(time: dict[str, Any]) -> int | None:
+    start, end = count(time.get("start")), count(time.get("end"))
+    return end - start if start is not None and end is not None and end >= start else None
+
+
+def with_extra(stamp: Stamp, extra: dict[str, Any]) -> Stamp:
+    return Stamp(
+        session_id=stamp.session_id,
+        message_id=stamp.message_id,
+        timestamp=stamp.timestamp,
+        model=stamp.model,
+        parent=stamp.parent,
+        extra=extra,
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,321 @@
+"""Qwen Code's session file, and the files of its sub-agents (recorded: 0.5.0, 0.12.0, 0.24.4).
+
+One record per model turn, with Gemini's parts. The records are a tree: one whose `parentUuid` is not the record before
+it takes back the branch in between (a rewind). Token counts stand in `assistant` records and again in telemetry, which
+also has the calls that no record shows (sub-agents, helpers): a call is counted once, and one that only telemetry has
+is a side call. Failures are telemetry too: one that no further answer follows is an error of the run. Nothing says
+that a run is over: an answer as the last message is all there is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import event as ev
+from .. import tool
+from ..emit import Emitter, count, price, tokens
+from ..event import Stamp
+from ..record import Record
+from ..run import Ending, Exit, Reducer
+from . import SURE, UNKNOWN, Outcome, Sign
+from .gemini_chat import diff_of, images_of, parts_of, result_of, text_of
+
+NAME = "qwen-chat"
+
+#: `status` of a result; without one (sub-agents) the response tells
+STATUS = {"success": "completed", "error": "failed", "cancelled": "failed"}
+IGNORED = {
+    "attribution_snapshot": "attribution",
+    "file_history_snapshot": "file history",
+    "slash_command": "slash command",
+    "at_command": "command",
+    "rewind": "rewind",
+    "branch_checkpoint": "checkpoint",
+    "turn_result": "result of a turn",
+    "mid_turn_user_message": "message in the middle of a turn",
+    "session_model": "model of the session",
+    "goal_state": "goal state",
+}
+ABORT = "APIUserAbortError"
+_MATCHES = 16  # how many model calls wait for their other half
+
+_Triple = list[int | None]
+
+
+def sign(record: dict[str, Any]) -> Sign | None:
+    if "sessionId" not in record or "parentUuid" not in record:
+        return None
+    kind, message, version = record.get("type"), record.get("message"), _text(record.get("version"))
+    if isinstance(message, dict) and isinstance(message.get("parts"), list):
+        return Sign(SURE, f"a {kind} record with parentUuid and message.parts", version)
+    if kind == "system" and "systemPayload" in record:
+        return Sign(SURE, "a system record with systemPayload", version)
+    return None
+
+
+class Mapper:
+    def __init__(self, out: Emitter) -> None:
+        self.out = out
+        self.path: dict[str, int] = {}  # records of the branch that goes on, by uuid, in order
+        self.last: str | None = None  # the last of them
+        self.durations: dict[str, float] = {}  # of calls whose result is still to come
+        self.untold: Call | None = None  # a model call that only telemetry told so far
+        self.telemetry: list[_Triple] = []  # counters of calls that were told by telemetry
+        self.records: list[_Triple] = []  # and by records
+        self.failure: tuple[str, Stamp] | None = None  # of the last model call, which may be tried again
+        self.ended: str | None = None  # how the last turn ended, as far as its last record tells
+
+    def map(self, record: Record) -> Outcome:
+        value = record.value
+        uuid, kind = _text(value.get("uuid")), value.get("type")
+        stamp = self._stamp(value)
+        if uuid is not None:
+            if uuid in self.path:
+                return "record again"
+            if value.get("isSidechain") is not True:
+                self._follow(uuid, _text(value.get("parentUuid")))
+        self.out.session_state(
+            Stamp(timestamp=stamp.timestamp),
+            sessionId=_text(value.get("sessionId")),
+            version=_text(value.get("version")),
+            cwd=_text(value.get("cwd")),
+        )
+        if kind == "system":
+            return self._system(value, stamp)
+        self._tell(value)
+        message = value.get("message")
+        parts = parts_of(message.get("parts")) if isinstance(message, dict) else []
+        if kind == "assistant":
+            self._assistant(value, parts, stamp)
+            return None
+        if kind == "tool_result":
+            self._result(value, parts, stamp)
+            return None
+        if kind == "user":
+            return self._user(value, parts, stamp)
+        return UNKNOWN
+
+    def close(self) -> None:
+        self._tell({})
+        self._settle_failure()
+
+    def judge(self, run: Reducer, exit: Exit) -> Ending | None:
+        if self.ended in ("failed", "cancelled"):
+            return Ending(self.ended, None, "the last model call of the session failed")
+        if self.ended == "completed" and not exit.code:
+            return Ending("completed", None, "the last message of the session is an answer")
+        return None
+
+    # ------------------------------------------------------------ the tree
+
+    def _follow(self, uuid: str, parent: str | None) -> None:
+        """The record goes on where its parent stands; what came after that is taken back."""
+        if parent != self.last and parent in self.path:
+            ids = list(self.path)
+            for gone in ids[self.path[parent] + 1 :][::-1]:
+                del self.path[gone]
+                for chunk in ev.CHUNKS:
+                    self.out.drop(chunk, gone, Stamp(message_id=gone))
+        self.path[uuid] = len(self.path)
+        self.last = uuid
+
+    def _stamp(self, value: dict[str, Any]) -> Stamp:
+        return Stamp(
+            session_id=_text(value.get("sessionId")),
+            message_id=_text(value.get("uuid")),
+            timestamp=_text(value.get("timestamp")),
+            model=_text(value.get("model")),
+            parent=self._delegating(value.get("agentId"), value.get("agentName")),
+        )
+
+    def _delegating(self, agent: Any, kind: Any) -> str | None:
+        """The call that delegated: a sub-agent's id is its kind and the id of that call. Its own file stands alone."""
+        if not isinstance(agent, str) or not isinstance(kind, str) or not agent.startswith(f"{kind}-"):
+            return None
+        call_id = agent[len(kind) + 1 :]
+        return call_id if self.out.knows(call_id) else None
+
+    # ------------------------------------------------------------ messages
+
+    def _user(self, value: dict[str, Any], parts: list[dict[str, Any]], stamp: Stamp) -> Outcome:
+        if value.get("subtype") is not None or value.get("provenance", "real_user") != "real_user":
+            self.ended = None
+            return "notice from the harness"
+        self._settle_failure()
+        self.ended = None
+        if stamp.parent is None:
+            self.out.state("turn", stamp, phase="start")
+        self.out.final(ev.USER, stamp.message_id, text_of(parts), stamp)
+        for image in images_of(parts):
+            self.out.image(ev.USER, image, stamp)
+        return None
+
+    def _assistant(self, value: dict[str, Any], parts: list[dict[str, Any]], stamp: Stamp) -> None:
+        self._retry()
+        self.out.next_turn()
+        self.out.session_state(Stamp(timestamp=stamp.timestamp), model=stamp.model)
+        thoughts = "".join(p["text"] for p in parts if isinstance(p.get("text"), str) and p.get("thought") is True)
+        text = text_of(parts)
+        self.out.final(ev.THOUGHT, stamp.message_id, thoughts, stamp)
+        self.out.final(ev.MESSAGE, stamp.message_id, text, stamp)
+        calls = [part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)]
+        for call in calls:
+            call_id, name, arguments = _text(call.get("id")), _text(call.get("name")), call.get("args")
+            if call_id is None:
+                continue
+            self.out.call(call_id, name, arguments, stamp)
+            if name == "todo_write" and isinstance(arguments, dict):
+                entries = tool.plan_of(arguments.get("todos"))
+                if entries is not None:
+                    self.out.plan(entries, stamp)
+        if stamp.parent is None:
+            self.ended = "completed" if text and not calls else None
+
+    def _result(self, value: dict[str, Any], parts: list[dict[str, Any]], stamp: Stamp) -> None:
+        result = value.get("toolCallResult")
+        result = result if isinstance(result, dict) else {}
+        answers = [part["functionResponse"] for part in parts if isinstance(part.get("functionResponse"), dict)]
+        call_id = _text(result.get("callId")) or next((a["id"] for a in answers if isinstance(a.get("id"), str)), None)
+        if call_id is None:
+            return
+        word, display = result.get("status"), result.get("resultDisplay")
+        failed = any(isinstance(a.get("response"), dict) and "error" in a["response"] for a in answers)
+        status = STATUS.get(word) if isinstance(word, str) else "failed" if failed else "completed"
+        content = [block for part in parts for block in result_of(part)]
+        if not content and isinstance(display, str):
+            content = ev.text_content(display)
+        measured = self.durations.pop(call_id, None)
+        self.out.update(
+            call_id,
+            stamp,
+            status=status,
+            done=True,
+            content=content + diff_of(display),
+            exit_code=count(display.get("exitCode")) if isinstance(display, dict) else None,
+            duration_ms=measured if measured is not None else price(result.get("durationMs")),
+            raw_output=result if result else ...,
+        )
+
+    # ------------------------------------------------------------ telemetry, and what it repeats
+
+    def _system(self, value: dict[str, Any], stamp: Stamp) -> Outcome:
+        subtype, payload = value.get("subtype"), value.get("systemPayload")
+        payload = payload if isinstance(payload, dict) else {}
+        if subtype == "ui_telemetry":
+            event = payload.get("uiEvent")
+            return self._telemetry(event, stamp) if isinstance(event, dict) else UNKNOWN
+        if subtype == "chat_compression":
+            self.out.state("compaction", stamp, phase="end", success=True)
+            return None
+        if subtype == "custom_title":
+            self.out.session_state(stamp, title=_text(payload.get("customTitle")))
+            return None
+        return IGNORED.get(subtype, UNKNOWN) if isinstance(subtype, str) else UNKNOWN
+
+    def _telemetry(self, event: dict[str, Any], stamp: Stamp) -> Outcome:
+        name = event.get("event.name")
+        if name == "qwen-code.tool_call":
+            call_id, duration = _text(event.get("call_id")), price(event.get("duration_ms"))
+            if call_id is not None and duration is not None and self.out.is_open(call_id):
+                self.durations[call_id] = duration
+            return "telemetry"
+        if name == "qwen-code.api_error":
+            return self._api_error(event, stamp)
+        if name != "qwen-code.api_response":
+            return "telemetry"
+        self._tell({})
+        self._retry()
+        call = Call(event, stamp)
+        if call.triple in self.records:
+            self.records.remove(call.triple)
+            return "usage again"
+        parent = self._delegating(event.get("subagent_id"), event.get("subagent_type"))
+        call.stamp.parent = parent
+        call.stamp.model = _text(event.get("model"))
+        if parent is not None or "subagent_id" in event:
+            self._usage(call.usage, call.stamp, key=call.key, side=parent is None)
+        else:
+            self.untold = call
+        return None
+
+    def _api_error(self, event: dict[str, Any], stamp: Stamp) -> Outcome:
+        if "subagent_id" in event:
+            return "telemetry"
+        self._retry()
+        message = _text(event.get("error_message")) or _text(event.get("error")) or "a model call failed"
+        self.failure = (message, stamp)
+        self.ended = "cancelled" if event.get("error_type") == ABORT else "failed"
+        return None
+
+    def _tell(self, value: dict[str, Any]) -> None:
+        """Counts a model call once: as its `assistant` record tells it, or as telemetry alone does."""
+        call, self.untold = self.untold, None
+        counters = value.get("usageMetadata") if value.get("type") == "assistant" else None
+        if isinstance(counters, dict):
+            triple = [
+                count(counters.get(key)) for key in ("promptTokenCount", "candidatesTokenCount", "totalTokenCount")
+            ]
+            if call is not None and call.triple == triple:
+                call = None
+            elif triple in self.telemetry:
+                self.telemetry.remove(triple)
+                counters = None
+            else:
+                self.records = [*self.records, triple][-_MATCHES:]
+        if call is not None:
+            self.telemetry = [*self.telemetry, call.triple][-_MATCHES:]
+            self._usage(call.usage, call.stamp, key=call.key, side=True)
+        if isinstance(counters, dict):
+            stamp = self._stamp(value)
+            self._usage(_record_usage(counters), stamp, key=stamp.message_id, side=False)
+
+    def _usage(self, usage: dict[str, Any], stamp: Stamp, *, key: str | None, side: bool) -> None:
+        self.out.usage("call", usage, stamp, key=key, side=side)
+
+    def _retry(self) -> None:
+        """A failed model call was tried again: its error was none of the run."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            self.out.error(failure[0], failure[1], fatal=False, notice=True)
+            self.out.state("retry", failure[1], phase="start", message=failure[0])
+
+    def _settle_failure(self) -> None:
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            self.out.error(failure[0], failure[1], fatal=True)
+
+
+class Call:
+    """A model call as telemetry tells it."""
+
+    __slots__ = ("key", "stamp", "triple", "usage")
+
+    def __init__(self, event: dict[str, Any], stamp: Stamp) -> None:
+        prompt, completion = count(event.get("input_token_count")), count(event.get("output_token_count"))
+        self.triple = [prompt, completion, count(event.get("total_token_count"))]
+        self.key = _text(event.get("response_id"))
+        self.stamp = Stamp(session_id=stamp.session_id, timestamp=stamp.timestamp)
+        self.usage = tokens(
+            prompt,
+            completion,
+            count(event.get("cached_content_token_count")),
+            extra=_counts(event, ("thoughts_token_count", "total_token_count")),
+        )
+
+
+def _record_usage(counters: dict[str, Any]) -> dict[str, Any]:
+    """Gemini's names with OpenAI's sums: the candidates include the thoughts."""
+    return tokens(
+        count(counters.get("promptTokenCount")),
+        count(counters.get("candidatesTokenCount")),
+        count(counters.get("cachedContentTokenCount")),
+        extra=_counts(counters, ("thoughtsTokenCount", "totalTokenCount")),
+    )
+
+
+def _counts(value: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value[key] for key in keys if count(value.get(key)) is not None}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,75 @@
+"""Damage to real streams: what disks, pipes and newer versions of a harness do to them, and worse."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+_VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1.5,
+    1e300,
+    2**53 + 1,
+    2**70,
+    "",
+    "x",
+    "\ud83d",
+    "\ude00a",
+    [],
+    {},
+    [1],
+    ["a", {}],
+    {"type": "text", "text": "t"},
+)
+
+
+def mutated(data: bytes, rng: random.Random) -> bytes:
+    """The stream with one to five lines lost, repeated, moved, cut, hit by a bit, or changed in one value."""
+    lines = data.split(b"\n")
+    for _ in range(rng.randrange(1, 6)):
+        at = rng.randrange(len(lines))
+        kind = rng.randrange(9)
+        if kind == 0 and len(lines) > 1:
+            lines.pop(at)
+        elif kind == 1:
+            lines.insert(at, lines[at])
+        elif kind == 2:
+            other = rng.randrange(len(lines))
+            lines[at], lines[other] = lines[other], lines[at]
+        elif kind == 3:
+            lines[at] = lines[at][: rng.randrange(len(lines[at]) + 1)]
+        elif kind == 4 and lines[at]:
+            line = bytearray(lines[at])
+            line[rng.randrange(len(line))] = rng.randrange(256)
+            lines[at] = bytes(line)
+        else:
+            lines[at] = _changed(lines[at], rng)
+    return b"\n".join(lines)
+
+
+def _changed(line: bytes, rng: random.Random) -> bytes:
+    """The record with one value somewhere in it replaced, removed or added."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return line
+    holder, key, inner = None, None, record
+    while isinstance(inner, (dict, list)) and inner and (holder is None or rng.random() < 0.8):
+        holder, key = inner, rng.choice(list(inner)) if isinstance(inner, dict) else rng.randrange(len(inner))
+        inner = inner[key]
+    if holder is None:
+        return line
+    value = rng.choice(_VALUES)
+    if isinstance(holder, dict) and rng.random() < 0.1:
+        del holder[key]
+    elif isinstance(holder, dict) and rng.random() < 0.2:
+        holder[rng.choice(["type", "id", "message", "status", "content", "text", "role"])] = value
+    else:
+        holder[key] = value
+    text = json.dumps(record, separators=(",", ":"), ensure_ascii=rng.random() < 0.5)
+    return text.encode("utf-8", "surrogatepass")

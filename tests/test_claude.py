@@ -1,0 +1,306 @@
+"""What a user relies on when the harness is Claude Code: its stream, and its session files."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import headrace
+
+USAGE = {"input_tokens": 10, "cache_creation_input_tokens": 2, "cache_read_input_tokens": 30, "output_tokens": 1}
+
+
+def lines(*records: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def on_stream(kind: str, **facts: Any) -> dict[str, Any]:
+    return {"type": kind, "session_id": "s-1", "parent_tool_use_id": None, **facts}
+
+
+def init(**facts: Any) -> dict[str, Any]:
+    return on_stream("system", subtype="init", claude_code_version="2.1.332", model="m-1", cwd="/p", tools=[], **facts)
+
+
+def said(*content: dict[str, Any], message_id: str = "msg_1", **facts: Any) -> dict[str, Any]:
+    message = {"id": message_id, "model": "m-1", "role": "assistant", "content": list(content), "usage": USAGE}
+    return on_stream("assistant", **{"message": message, **facts})
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def call(call_id: str, name: str = "Bash", **arguments: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+
+
+def answered(call_id: str, content: Any, **facts: Any) -> dict[str, Any]:
+    error = facts.pop("is_error", False)
+    block = {"type": "tool_result", "tool_use_id": call_id, "content": content, "is_error": error}
+    return on_stream("user", message={"role": "user", "content": [block]}, **facts)
+
+
+def api(kind: str, **facts: Any) -> dict[str, Any]:
+    outside = {"abandoned_blocks": facts.pop("abandoned")} if "abandoned" in facts else {}
+    return on_stream("stream_event", event={"type": kind, **facts}, api_message_id="msg_1", **outside)
+
+
+def delta(words: str, index: int = 0) -> dict[str, Any]:
+    return api("content_block_delta", index=index, delta={"type": "text_delta", "text": words})
+
+
+def result(answer: str | None = None, **facts: Any) -> dict[str, Any]:
+    told = {} if answer is None else {"result": answer}
+    return on_stream("result", **{"subtype": "success", "is_error": False, "total_cost_usd": 0.5, **told, **facts})
+
+
+def streamed(*after_text: dict[str, Any]) -> list[dict[str, Any]]:
+    start = api("message_start", message={"id": "msg_1", "model": "m-1", "usage": USAGE})
+    return [
+        init(),
+        start,
+        api("content_block_start", index=0, content_block=text("")),
+        delta("Half "),
+        delta("a text."),
+        *after_text,
+    ]
+
+
+# ---------------------------------------------------------------- the stream
+
+
+def test_a_text_is_told_once_though_the_wire_has_it_three_times() -> None:
+    stream = lines(
+        *streamed(
+            said(text("Half a text.")),
+            api("content_block_stop", index=0),
+            api("message_delta", delta={}, usage={"output_tokens": 9}),
+            api("message_stop"),
+            result("Half a text."),
+        )
+    )
+    chunks = [event["update"]["content"]["text"] for event in headrace.events(stream, only={"agent_message_chunk"})]
+    assert chunks == ["Half ", "a text."]
+    run = headrace.reduce(stream)
+    assert run.texts == ["Half a text."]
+    assert run.usage["calls"] == {
+        "count": 1,
+        "prompt_tokens": 42,
+        "completion_tokens": 9,
+        "cached_tokens": 30,
+        "cost_usd": None,
+    }
+
+
+def test_what_a_cut_message_said_is_taken_back() -> None:
+    abandoned = {"api_message_id": "msg_1", "from_block_index": 0}
+    stream = lines(
+        *streamed(
+            api("content_block_stop", index=0),
+            api("message_stop", abandoned=abandoned),
+            on_stream("system", subtype="api_retry", attempt=1, max_retries=10, retry_delay_ms=5, error="unknown"),
+            said(text("Whole."), message_id="msg_2"),
+            result("Whole."),
+        )
+    )
+    told = ""
+    for event in headrace.events(stream, only={"agent_message_chunk"}):
+        told = told[: len(told) - event.get("extra", {}).get("retract", 0)] + event["update"]["content"]["text"]
+    assert told == "Whole."
+    run = headrace.reduce(stream)
+    assert (run.texts, run.retries, run.errors) == (["Whole."], 1, [])
+
+
+def test_an_api_failure_is_a_failed_run_and_its_words_are_no_answer() -> None:
+    words = "API Error: 500 out of order"
+    synthetic = {"id": "u", "model": "<synthetic>", "content": [text(words)], "usage": {"input_tokens": 0}}
+    run = headrace.reduce(
+        lines(
+            init(),
+            said(text("Working.")),
+            on_stream("assistant", message=synthetic, error="server_error"),
+            result(words, is_error=True, terminal_reason="api_error"),
+        )
+    )
+    assert (run.verdict.outcome, run.final_text) == ("failed", "Working.")
+    assert [error["message"] for error in run.errors] == [words]
+    assert run.usage["calls"]["count"] == 1
+
+
+def test_an_answer_that_only_the_result_carries_is_the_final_text() -> None:
+    run = headrace.reduce(lines(result('{"n": 5}', structured_output={"n": 5})))
+    assert (run.dialect, run.final_text, run.verdict.outcome) == ("claude", '{"n": 5}', "completed")
+
+
+def test_a_result_that_was_held_back_does_not_repeat_its_text() -> None:
+    run = headrace.reduce(
+        lines(
+            init(),
+            said(text("It runs.")),
+            said(text("Sub-agent."), message_id="msg_s", parent_tool_use_id="toolu_1"),
+            said(text("It ended."), message_id="msg_2"),
+            result("It runs."),
+            result("It ended."),
+        )
+    )
+    assert run.texts == ["It runs.", "It ended."]
+
+
+def test_the_total_is_that_of_this_process_and_the_cost_is_as_printed() -> None:
+    def of(prompt: int) -> dict[str, Any]:
+        return {"m-1": {"inputTokens": prompt, "outputTokens": 1, "cacheReadInputTokens": 0}}
+
+    resumed = [
+        result("One.", modelUsage=of(110), model_usage_since_last_result=of(10)),
+        result("Two.", modelUsage=of(130), model_usage_since_last_result=of(20), total_cost_usd=0.75),
+    ]
+    run = headrace.reduce(lines(init(), *resumed))
+    assert (run.usage["run"]["prompt_tokens"], run.cost_usd) == (30, 0.75)
+    run = headrace.reduce(lines(init(), *[{k: v for k, v in r.items() if "since" not in k} for r in resumed]))
+    assert run.usage["run"]["prompt_tokens"] == 130
+
+
+def test_results_come_in_any_order_and_an_interrupted_call_has_failed() -> None:
+    run = headrace.reduce(
+        lines(
+            init(),
+            said(call("toolu_1", command="sleep 9"), call("toolu_2", command="ls"), call("toolu_3", command="w")),
+            answered("toolu_2", [text("a"), {"type": "tool_reference"}, text("b")]),
+            answered("toolu_1", "rejected", is_error=True, tool_use_result="User rejected tool use"),
+            on_stream(
+                "user", message={"role": "user", "content": [text("[Request interrupted by user for tool use]")]}
+            ),
+        )
+    )
+    assert [(c["id"], c["ok"], c["result"]) for c in run.tool_calls] == [
+        ("toolu_1", False, "rejected"),
+        ("toolu_2", True, "a\nb"),
+        ("toolu_3", None, None),
+    ]
+    assert run.verdict.outcome == "cancelled"
+
+
+def test_a_run_that_ends_at_a_refused_call_is_denied() -> None:
+    refused = [
+        init(),
+        said(call("toolu_1", "Write", file_path="x", content="y")),
+        on_stream("system", subtype="permission_denied", tool_name="Write", tool_use_id="toolu_1", message="no"),
+        answered("toolu_1", "no", is_error=True),
+    ]
+    assert headrace.reduce(lines(*refused, result(""))).verdict.outcome == "denied"
+    told = said(text("I may not."), message_id="msg_2")
+    assert headrace.reduce(lines(*refused, told, result("I may not."))).verdict.outcome == "completed"
+
+
+def test_an_edit_shows_its_hunks_and_their_lines() -> None:
+    patch = [{"oldStart": 7, "newStart": 7, "lines": [" a", "-b", "+c"]}]
+    stream = lines(
+        init(),
+        said(call("toolu_1", "Edit", file_path="/p/f", old_string="b", new_string="c")),
+        answered("toolu_1", "done", tool_use_result={"filePath": "/p/f", "structuredPatch": patch}),
+    )
+    opened, closed = (event["update"] for event in headrace.events(stream, only={"tool_call", "tool_call_update"}))
+    assert opened["content"] == [{"type": "diff", "path": "/p/f", "oldText": "b", "newText": "c"}]
+    assert closed["content"][1] == {"type": "diff", "path": "/p/f", "oldText": "a\nb", "newText": "a\nc"}
+    assert closed["locations"] == [{"path": "/p/f", "line": 7}]
+
+
+def test_tasks_make_a_plan() -> None:
+    run = headrace.reduce(
+        lines(
+            init(),
+            said(call("toolu_1", "TaskCreate", subject="Look"), call("toolu_2", "TaskCreate", subject="Report")),
+            answered("toolu_1", "#1", tool_use_result={"task": {"id": "1", "subject": "Look"}}),
+            answered("toolu_2", "#2", tool_use_result={"task": {"id": "2", "subject": "Report"}}),
+            said(call("toolu_3", "TaskUpdate", taskId="1", status="completed"), message_id="msg_2"),
+            answered("toolu_3", "ok", tool_use_result={"statusChange": {"from": "pending", "to": "completed"}}),
+        )
+    )
+    assert [(entry["content"], entry["status"]) for entry in run.plan] == [("Look", "completed"), ("Report", "pending")]
+    assert len(run.tool_calls) == 3
+
+
+def test_what_the_harness_writes_in_the_users_name_is_no_prompt() -> None:
+    run = headrace.reduce(
+        lines(
+            init(),
+            on_stream("user", message={"role": "user", "content": "Do it."}, isReplay=True),
+            on_stream("user", message={"role": "user", "content": [text("Go on.")]}, isSynthetic=True),
+            on_stream("user", message={"role": "user", "content": "<local-command-stdout>x</local-command-stdout>"}),
+        )
+    )
+    assert [message["text"] for message in run.messages] == ["Do it."]
+
+
+# ---------------------------------------------------------------- session files
+
+
+def on_disk(kind: str, uuid: str, parent: str | None = None, **facts: Any) -> dict[str, Any]:
+    return {"parentUuid": parent, "isSidechain": False, "sessionId": "s-1", "type": kind, "uuid": uuid, **facts}
+
+
+def wrote(uuid: str, *content: dict[str, Any], message_id: str = "msg_1", **facts: Any) -> dict[str, Any]:
+    stop = facts.pop("stop", "end_turn")
+    message = {"id": message_id, "model": "m-1", "content": list(content), "usage": USAGE, "stop_reason": stop}
+    return on_disk("assistant", uuid, message=message, **facts)
+
+
+def typed(uuid: str, words: str, **facts: Any) -> dict[str, Any]:
+    return on_disk("user", uuid, message={"role": "user", "content": words}, **facts)
+
+
+def test_lines_that_a_resumed_session_copied_count_once() -> None:
+    old = [typed("u-1", "One."), wrote("u-2", text("Uno."))]
+    copies = [{**line, "sessionId": "s-2"} for line in old]
+    new = [typed("u-3", "Two."), wrote("u-4", text("Due."), message_id="msg_2")]
+    run = headrace.reduce(lines(*old, *copies, *new))
+    assert run.dialect == "claude-transcript"
+    assert (run.texts, run.usage["calls"]["count"]) == (["Uno.", "Due."], 2)
+    assert [m["text"] for m in run.messages if m["role"] == "user"] == ["One.", "Two."]
+
+
+def test_a_sidechain_belongs_to_the_call_whose_prompt_it_repeats() -> None:
+    run = headrace.reduce(
+        lines(
+            typed("u-1", "Scout."),
+            wrote("u-2", call("toolu_1", "Task", prompt="Look left."), stop="tool_use"),
+            wrote("u-3", call("toolu_2", "Task", prompt="Look right."), stop="tool_use"),
+            typed("u-4", "Look right.", isSidechain=True),
+            wrote("u-5", text("Nothing."), message_id="msg_s", isSidechain=True, parentUuid="u-4"),
+            typed("u-6", "Who asked?", isSidechain=True),
+            wrote("u-7", text("Stray."), message_id="msg_t", isSidechain=True, parentUuid="u-6"),
+            wrote("u-8", text("Done."), message_id="msg_2"),
+        )
+    )
+    assert run.texts == ["Done."]
+    assert [(agent["tool_call_id"], agent["texts"]) for agent in run.subagents] == [("toolu_2", ["Nothing."])]
+    assert run.usage["calls"]["count"] == 4
+
+
+def test_a_sub_agents_own_file_is_a_conversation() -> None:
+    facts = {"isSidechain": True, "agentId": "a-1"}
+    run = headrace.reduce(lines(typed("u-1", "Look.", **facts), wrote("u-2", text("Seen."), **facts)))
+    assert (run.texts, run.verdict.outcome) == (["Seen."], "completed")
+
+
+def test_compaction_and_machine_lines_are_no_prompts() -> None:
+    run = headrace.reduce(
+        lines(
+            typed("u-1", "<local-command-caveat>x</local-command-caveat>", isMeta=True),
+            typed("u-2", "Real?"),
+            wrote("u-3", text("Yes.")),
+            on_disk("system", "u-4", subtype="compact_boundary", compactMetadata={"trigger": "auto"}),
+            typed("u-5", "This session goes on …", isCompactSummary=True),
+        )
+    )
+    assert [m["text"] for m in run.messages if m["role"] == "user"] == ["Real?"]
+    assert (run.compactions, run.verdict.outcome) == (1, "completed")
+
+
+def test_the_end_of_a_prompt_is_read_from_the_stop_reason() -> None:
+    asked = typed("u-1", "Go.")
+    assert headrace.reduce(lines(asked)).verdict.outcome == "incomplete"
+    assert headrace.reduce(lines(asked, wrote("u-2", text("So"), stop="max_tokens"))).verdict.outcome == "limit"
+    assert headrace.reduce(lines(asked, wrote("u-2", call("toolu_1"), stop="tool_use"))).verdict.outcome == "incomplete"
+    assert headrace.reduce(lines(asked, wrote("u-2", text("Old."), stop=None))).verdict.outcome == "completed"

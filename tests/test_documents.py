@@ -1,0 +1,106 @@
+"""A session that a harness keeps as one pretty-printed JSON document is one record; a damaged stream never is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from headrace.pure.record import Intake
+
+VALUE = {"sessionId": "s", "messages": [{"id": 1, "parts": []}, {}, "text", -1.5, None, True]}
+PRETTY = json.dumps(VALUE, indent=2).encode()
+
+
+def read(data: bytes, size: int, *, max_line_bytes: int = 1 << 20, known: bool = True):
+    """(line, offset, share, value) of each record, and the report."""
+    intake = Intake(max_line_bytes=max_line_bytes, is_document=lambda value: known and "messages" in value)
+    records = []
+
+    def take(found):
+        for record in found:
+            intake.report.event(record)
+            records.append((record.line, record.offset, record.share, record.value))
+            assert data[record.offset :].startswith(record.raw)
+
+    for at in range(0, len(data), size):
+        take(intake.feed(data[at : at + size]))
+    take(intake.close())
+    assert intake.report.bytes == len(data)
+    return records, intake.report
+
+
+def every_size(data: bytes, **options):
+    results = [read(data, size, **options) for size in (1, 7, len(data))]
+    reports = [report.to_dict() for _, report in results]
+    assert results[0][0] == results[1][0] == results[2][0]
+    assert reports[0] == reports[1] == reports[2]
+    return results[0]
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\n \n\n"])
+@pytest.mark.parametrize("start", [b"", b"\n\n", b"\xef\xbb\xbf"])
+def test_a_document_is_one_record(start, end):
+    data = start + PRETTY + end
+    records, report = every_size(data)
+    blank = start.count(b"\n")
+    assert [(line, offset, value) for line, offset, _, value in records] == [(1 + blank, len(start), VALUE)]
+    assert (report.records, report.malformed, report.truncated) == (1, 0, False)
+    assert report.lines == data.count(b"\n") + (end == b"")
+
+
+def test_line_ends_of_windows_stay_in_the_record():
+    records, report = every_size(PRETTY.replace(b"\n", b"\r\n") + b"\r\n")
+    assert records[0][3] == VALUE
+    assert report.malformed == 0
+
+
+RECORD = b'{"type": "x"}'
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        PRETTY + b"\n" + RECORD,  # a stream that happens to begin with a pretty object
+        b"{\n" + RECORD,
+        b'{"type":"cut\n' + RECORD,
+        b"{\n  \nnpm notice\n" + RECORD,
+        b'{\n"a": [1,\n[2]\n]}\n' + RECORD,
+        RECORD + b"\n" + PRETTY,
+        PRETTY[:-1],  # cut off
+        PRETTY + b"\n}",
+    ],
+)
+def test_a_stream_with_a_damaged_line_keeps_its_account(after):
+    records, report = every_size(after)
+    lines = [line for line in after.split(b"\n") if line.strip()]
+    alone = [line for line in lines if is_json(line)]
+    assert [value for *_, value in records] == [json.loads(line) for line in alone if line.strip().startswith(b"{")]
+    assert (report.records, report.malformed) == (len(alone), len(lines) - len(alone))
+
+
+def test_only_a_known_document_counts():
+    records, report = every_size(PRETTY, known=False)
+    assert not records
+    assert report.malformed > 5
+
+
+def test_no_more_is_held_than_a_line_may_be_long():
+    _, report = every_size(PRETTY, max_line_bytes=len(PRETTY) // 2)
+    assert report.malformed > 5
+    _, report = every_size(PRETTY, max_line_bytes=len(PRETTY) + 1)
+    assert report.malformed == 0
+
+
+def test_a_record_is_not_held_back_by_a_damaged_line_before_it():
+    intake = Intake(is_document=lambda value: True)
+    assert not list(intake.feed(b'{"type":\n'))
+    assert [record.line for record in intake.feed(RECORD + b"\n")] == [2]
+
+
+def is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
