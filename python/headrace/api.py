@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from . import _backend
+from .errors import SourceError
 from .result import Detection, Report, Run
 
 if TYPE_CHECKING:
+    import subprocess
+
     from typing_extensions import Buffer
 
     from .types import OutputEvent
@@ -217,7 +219,7 @@ def records(
     The other arguments, and what is raised: see `events`.
     """
     stream = Records(
-        only=None if only is None else set(only),
+        only=None if only is None else _names(only),
         strict=strict,
         max_line_bytes=max_line_bytes,
         on_malformed=on_malformed,
@@ -284,9 +286,13 @@ def _kinds(only: Iterable[str] | None, state: bool) -> list[str] | None:
     """The kinds to build; None stands for all but `state`."""
     if only is None:
         return [*KINDS, "state"] if state else None
+    return [*_names(only), *(["state"] if state else [])]
+
+
+def _names(only: Iterable[str]) -> set[str]:
     if isinstance(only, str):
-        raise TypeError(f"only= takes a set of event kinds, not a string: {{{only!r}}}")
-    return [*only, "state"] if state else list(only)
+        raise TypeError(f"only= takes a set of names, not a string: {{{only!r}}}")
+    return set(only)
 
 
 def _attach(stream: Any, source: Source) -> None:
@@ -294,6 +300,8 @@ def _attach(stream: Any, source: Source) -> None:
     if isinstance(source, (str, os.PathLike)):
         stream.attach_path(source)
     elif isinstance(source, int) and not isinstance(source, bool):
+        if source < 0:
+            raise SourceError(f"{source} is no file descriptor")
         stream.attach_descriptor(source, f"file descriptor {source}")
     else:
         from .pure.source import open_chunks

@@ -8,10 +8,10 @@ import click
 from rich.text import Text
 
 from .. import api
-from ..dump import dumps
 from ..errors import HeadraceError
 from .app import FAILED, NOT_COMPLETED, complain
-from .safe import one_line, safe_json
+from .output import write_document
+from .safe import one_line
 from .source import opened, title
 from .view import console
 
@@ -49,8 +49,7 @@ def command(ctx: click.Context, files: tuple[str, ...], as_json: bool) -> None:
         if found.dialect is None:
             code = max(code, NOT_COMPLETED)
         if as_json:
-            sys.stdout.buffer.write(safe_json(dumps({"file": name, **found._asdict()})) + b"\n")
-            sys.stdout.buffer.flush()
+            write_document({"file": name, **found._asdict()})
             continue
         version = f", {one_line(found.version)}" if found.version else ""
         line = Text.assemble(f"{one_line(title(name))}: ", (found.dialect or "no dialect found", "bold"), version)

@@ -9,7 +9,7 @@ import click
 from .. import api
 from ..dump import dumps
 from .app import reading_options
-from .safe import safe_json
+from .output import write
 from .source import opened
 
 __all__ = ["command"]
@@ -34,10 +34,9 @@ class _Lines:
     def flush(self) -> None:
         if self._lines:
             self._lines.append(b"")
-            sys.stdout.buffer.write(safe_json(b"\n".join(self._lines)))
+            write(b"\n".join(self._lines))
             self._lines.clear()
             self._size = 0
-        sys.stdout.buffer.flush()
 
 
 def _kinds(ctx: click.Context, option: click.Parameter, given: tuple[str, ...]) -> set[str] | None:

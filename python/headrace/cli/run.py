@@ -8,10 +8,9 @@ from typing import IO
 import click
 
 from .. import api
-from ..dump import dumps
 from ..errors import HeadraceError
 from .app import FAILED, NOT_COMPLETED, complain, reading_options
-from .safe import safe_json
+from .output import write_document
 from .source import opened, title
 from .summary import show
 from .view import console
@@ -68,8 +67,7 @@ def command(
         if run.verdict.outcome != "completed":
             code = max(code, NOT_COMPLETED)
         if as_json:
-            sys.stdout.buffer.write(safe_json(dumps(run.to_dict())) + b"\n")
-            sys.stdout.buffer.flush()
+            write_document(run.to_dict())
         else:
             show(run, title(name), out, full=full)
     ctx.exit(code)

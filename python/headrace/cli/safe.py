@@ -34,7 +34,7 @@ def one_line(text: str, width: int | None = None) -> str:
     >>> one_line("make\nmake test", 12)
     'make\\nmake …'
     """
-    text = text.strip()
+    text = text.strip(" \t\r\n")
     if width is not None and len(text) > 4 * width:
         text = text[: 4 * width]  # no work for what is cut anyway
     text = safe(text).replace("\n", "\\n").replace("\t", "\\t")

@@ -39,7 +39,9 @@ def opened(name: str, *, waiting: Callable[[], None] | None = None, progress: bo
         SourceError: a pipe or device can't be opened. (A regular file is opened by who reads the source.)
     """
     if name == STDIN:
-        yield _blocks(sys.stdin.buffer.fileno(), title(name), waiting)
+        if sys.stdin is None:
+            raise SourceError("standard input is closed")
+        yield _blocks(sys.stdin.buffer, title(name), waiting)
         return
     try:
         status = os.stat(name)
@@ -49,25 +51,25 @@ def opened(name: str, *, waiting: Callable[[], None] | None = None, progress: bo
         yield name
     elif not stat.S_ISREG(status.st_mode):
         try:
-            file = open(name, "rb", buffering=0)  # noqa: SIM115 (closed below)
+            file = open(name, "rb")  # noqa: SIM115 (closed below)
         except OSError as error:
             raise SourceError(f"can't open {name!r}: {error.strerror}") from error
         with file:
-            yield _blocks(file.fileno(), name, waiting)
+            yield _blocks(file, name, waiting)
     elif progress and status.st_size >= LARGE and sys.stderr.isatty():
-        with _bar(name, status.st_size) as read, open(name, "rb", buffering=0) as file:
-            yield _Watched(file, read)
+        with _bar(name, status.st_size) as read, open(name, "rb", buffering=0) as raw:
+            yield _Watched(raw, read)
     else:
         yield name
 
 
-def _blocks(descriptor: int, name: str, waiting: Callable[[], None] | None) -> Iterator[bytes]:
+def _blocks(file: Any, name: str, waiting: Callable[[], None] | None) -> Iterator[bytes]:
     """What a pipe holds, as soon as it is there. Read in Python, so that Ctrl-C ends the waiting."""
     while True:
         if waiting is not None:
             waiting()
         try:
-            block = os.read(descriptor, _BLOCK)
+            block = file.read1(_BLOCK)
         except OSError as error:
             raise SourceError(f"can't read {name!r}: {error.strerror}") from error
         if not block:

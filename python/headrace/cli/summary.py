@@ -77,7 +77,7 @@ class _Shape:
 
 def _verdict(run: Run) -> Iterator[Line]:
     outcome = run.verdict.outcome
-    line = Text(outcome, _OUTCOMES.get(outcome, "bold yellow"))
+    line = Text.assemble((one_line(outcome, 20), _OUTCOMES.get(outcome, "bold yellow")))
     if run.verdict.reason:
         line.append(f" ({one_line(run.verdict.reason, _WIDTH)})")
     yield line
@@ -119,7 +119,7 @@ def _calls(run: Run, shape: _Shape) -> Iterator[Line]:
 def _call(call: dict[str, Any], end: str, depth: int, shape: _Shape) -> Text:
     took = "" if call["duration_ms"] is None else _duration(call["duration_ms"])
     indent = "  " * min(depth, 8)
-    line = Text(f"{end:6}", _CALLS[end])
+    line = Text.assemble((f"{end:6}", _CALLS[end]))
     line.append(f"  {one_line(call['kind'], 11):11}  {took:>8}  {indent}")
     code = f"  exit code {one_line(str(call['exit_code']), 20)}" if call["exit_code"] else ""
     line.append(shape.line(call["title"] or call["name"] or call["id"], len(line) + len(code)))
@@ -187,7 +187,7 @@ def _errors(run: Run, shape: _Shape) -> Iterator[Line]:
 
 def _error(error: dict[str, Any], shape: _Shape) -> Text:
     where = "" if error["line"] is None else f"line {error['line']:,}: "
-    line = Text(f"{where}{'fatal: ' if error['fatal'] else ''}", "red")
+    line = Text.assemble((f"{where}{'fatal: ' if error['fatal'] else ''}", "red"))
     for number, part in enumerate(shape.text(error["message"])):
         line.append("\n  " if number else "")
         line.append_text(part if isinstance(part, Text) else Text(part))

@@ -9,7 +9,7 @@ import os
 from typing import TextIO
 
 from rich.console import Console
-from rich.table import Table
+from rich.containers import Lines
 from rich.text import Text
 
 __all__ = ["Card", "Line", "console"]
@@ -47,24 +47,17 @@ class Card:
             self._rows.append((label, list(lines)))
 
     def show(self, out: Console) -> None:
+        """Prints the rows; on a terminal long lines are broken inside of the value's column."""
         out.print(Text(self._title, "bold"), soft_wrap=True)
-        if out.is_terminal:
-            # rich breaks long lines inside of the value's column
-            grid = Table.grid(padding=(0, 2))
-            grid.add_column(width=_LABEL, no_wrap=True)
-            grid.add_column(overflow="fold")
-            for label, lines in self._rows:
-                grid.add_row(Text(label, "dim"), Text("\n").join(_text(line) for line in lines))
-            out.print(grid)
-        else:
-            for label, lines in self._rows:
-                for line in lines:
-                    for part in _text(line).split("\n", allow_blank=True):
-                        row = Text(f"{label:{_LABEL}}  ").append_text(part)
-                        row.rstrip()
-                        out.print(row, soft_wrap=True)
-                        label = ""
-
-
-def _text(line: Line) -> Text:
-    return Text(line) if isinstance(line, str) else line
+        for label, lines in self._rows:
+            head = Text.assemble((f"{label:{_LABEL}}  ", "dim"))
+            for line in lines:
+                text = Text(line) if isinstance(line, str) else line
+                parts = text.split("\n", allow_blank=True)
+                if out.is_terminal:
+                    parts = Lines(piece for part in parts for piece in part.wrap(out, out.width - len(head)) or [part])
+                for part in parts:
+                    row = head + part
+                    row.rstrip()
+                    out.print(row, soft_wrap=True)
+                    head = Text(" " * len(head))

@@ -36,6 +36,8 @@ class _Pull:
         self._done = False
 
     def feed(self, chunk: Chunk) -> list[Any]:
+        if not isinstance(chunk, (bytes, bytearray, memoryview)):
+            chunk = memoryview(chunk).cast("B")  # what has no bytes at all raises TypeError
         fed: list[Any] = self._parser.feed(chunk)
         return fed
 
