@@ -2,8 +2,8 @@
 
 Each dialect's known shapes are in ``shapes/<dialect>.txt``, made from the bundled recordings by
 ``tests/data/make_shapes.py``. A line is ``type: path``: ``[]`` stands for the elements of a list, ``(tag)`` for the
-kind of an object as its ``type`` tells it, ``<key>`` for keys that are data, and ``{}`` for places where anything may stand
-(tool arguments and results, metadata), which are not looked into.
+kind of an object as its ``type`` tells it, ``<key>`` for keys that are data, and ``{}`` for places where anything may
+stand (tool arguments and results, metadata), which are not looked into.
 """
 
 from __future__ import annotations
@@ -216,6 +216,8 @@ def _walk(value: Any, path: str, known: set[str] | None) -> Iterator[tuple[str, 
         inner = f"{path}[]"
         if known is None:
             yield inner, None
+        elif inner not in known:  # a scalar so far, or an empty list
+            return
         for item in value:
             if isinstance(item, (dict, list)):
                 yield from _walk(item, inner, known)

@@ -7,13 +7,13 @@ file, and `Run.sources` names each fact that was: a dotted path, such as ``tool_
 
 from __future__ import annotations
 
-import copy
 import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from .pure.run import agent_name
 from .pure.run.usage import difference
+from .result import copied
 
 __all__ = ["Part", "fuse", "match_calls"]
 
@@ -87,7 +87,7 @@ def fuse(run: Facts, diffs: list[list[Facts]], parts: Iterable[Part]) -> tuple[F
 
 class _Fusion:
     def __init__(self, run: Facts, diffs: list[list[Facts]]) -> None:
-        self.run = copy.deepcopy(run)
+        self.run = copied(run)
         self.calls = [_Item(call, shown) for call, shown in zip(self.run["tool_calls"], diffs, strict=True)]
         self.messages = [_Item(message) for message in self.run["messages"]]
         self.sources: dict[str, Facts] = {}
@@ -131,9 +131,9 @@ class _Fusion:
             self._set("cost_usd", told["cost_usd"], part)
         open_end = run["verdict"]["outcome"] == "incomplete" and run["verdict"]["reason"] is None
         if open_end and told["verdict"]["outcome"] != "incomplete":
-            self._set("verdict", copy.deepcopy(told["verdict"]), part)
+            self._set("verdict", copied(told["verdict"]), part)
         if run["verdict"]["outcome"] in _FAILURES and not run["errors"] and told["errors"]:
-            self._set("errors", copy.deepcopy(told["errors"]), part)
+            self._set("errors", [dict(error) for error in told["errors"]], part)
         shown = len(run["texts"])
         lost: list[str] = told["texts"][shown:] if open_end and told["texts"][:shown] == run["texts"] else []
         for at, text in enumerate(lost, shown):
@@ -171,7 +171,7 @@ class _Fusion:
             if j in found:
                 at = max(at, self.calls.index(found[j]) + 1)
             elif call["kind"] not in doubtful:
-                facts = copy.deepcopy(call)
+                facts = copied(call)
                 thread = call["parent"]
                 facts["parent"] = part.parent if thread is None else names.get(thread, thread)
                 item = _Item(facts, mark=part.source)
@@ -302,7 +302,7 @@ def _fill(item: _Item, told: Facts, diffs: list[Facts], source: Facts) -> None:
     facts = item.facts
     for key in _FILLED:
         if facts[key] is None and told[key] is not None:
-            item.take(key, copy.deepcopy(told[key]), source)
+            item.take(key, told[key], source)
     if facts["ok"] is None and told["ok"] is not None:
         item.take("ok", told["ok"], source)
         item.take("status", told["status"], source)
@@ -310,7 +310,7 @@ def _fill(item: _Item, told: Facts, diffs: list[Facts], source: Facts) -> None:
     if mine is not theirs and isinstance(mine, dict) and isinstance(theirs, dict):
         for key, value in theirs.items():
             if key not in mine:
-                mine[key] = copy.deepcopy(value)
+                mine[key] = value
                 if not item.new and ".raw_output" not in item.marks:
                     item.marks[f".raw_output.{key}"] = source
     if diffs and not item.diffs:
@@ -417,41 +417,43 @@ def _edited(call: Facts, diffs: list[Facts]) -> set[str]:
     return {name for _, name in names} | {f"{verb} {name}" for verb, name in names if verb}
 
 
-def _changes(value: Any) -> Iterator[tuple[str, str]]:
+def _changes(arguments: Any) -> Iterator[tuple[str, str]]:
     """Verb and path of each change that arguments name."""
-    if isinstance(value, dict):
-        path = next((value[key] for key in ("path", "file_path", "filePath") if isinstance(value.get(key), str)), None)
-        if path is not None:
-            yield str(value.get("kind") or ""), path
-        for key, inner in value.items():
-            if key == "changes" and isinstance(inner, dict):
-                for path, change in inner.items():
-                    verb = change.get("type") or next(iter(change), "") if isinstance(change, dict) else ""
-                    yield str(verb), path
-            else:
-                yield from _changes(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _changes(inner)
-    elif isinstance(value, str) and "*** Begin Patch" in value:
-        for line in value.splitlines():
-            for mark, verb in _PATCH_MARKS:
-                if line.startswith(mark):
-                    yield verb, line[len(mark) :].strip()
+    for value in _containers(arguments):
+        if isinstance(value, str):
+            for line in value.splitlines() if "*** Begin Patch" in value else ():
+                for mark, verb in _PATCH_MARKS:
+                    if line.startswith(mark):
+                        yield verb, line[len(mark) :].strip()
+        elif isinstance(value, dict):
+            for key in ("path", "file_path", "filePath"):
+                if isinstance(value.get(key), str):
+                    yield str(value.get("kind") or ""), value[key]
+            changes = value.get("changes")
+            for path, change in changes.items() if isinstance(changes, dict) else ():
+                verb = change.get("type") or next(iter(change), "") if isinstance(change, dict) else ""
+                yield str(verb), path
 
 
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield _script(value)
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _leaves(inner)
-    elif isinstance(value, list):
-        if len(value) == 3 and value[1] in _SHELL_FLAGS and isinstance(value[2], str):
+def _leaves(arguments: Any) -> Iterator[str]:
+    """The texts in arguments, and the script of a command that is given to a shell."""
+    for value in _containers(arguments):
+        if isinstance(value, str):
+            yield _script(value)
+        elif isinstance(value, list) and len(value) == 3 and value[1] in _SHELL_FLAGS and isinstance(value[2], str):
             yield value[2]
-        else:
-            for inner in value:
-                yield from _leaves(inner)
+
+
+def _containers(value: Any) -> Iterator[Any]:
+    """A value and all that is in it. No recursion: the wire may nest 1,024 levels."""
+    due = [value]
+    while due:
+        part = due.pop()
+        yield part
+        if isinstance(part, dict):
+            due.extend(part.values())
+        elif isinstance(part, list):
+            due.extend(part)
 
 
 def _script(command: str) -> str:

@@ -257,10 +257,11 @@ impl Reducer {
                 }
             }
             "retry" if state.text("phase").as_deref() == Some("start") => self.retries += 1,
-            "compaction" if state.text("phase").as_deref() == Some("end") => {
-                if !matches!(state.get("success"), Some(Data::Bool(false))) {
-                    self.compactions += 1;
-                }
+            "compaction"
+                if state.text("phase").as_deref() == Some("end")
+                    && !matches!(state.get("success"), Some(Data::Bool(false))) =>
+            {
+                self.compactions += 1;
             }
             _ => {}
         }
