@@ -302,7 +302,8 @@ def _fill(item: _Item, told: Facts, diffs: list[Facts], source: Facts) -> None:
     facts = item.facts
     for key in _FILLED:
         if facts[key] is None and told[key] is not None:
-            item.take(key, told[key], source)
+            value = told[key]
+            item.take(key, copied(value) if isinstance(value, dict) else value, source)
     if facts["ok"] is None and told["ok"] is not None:
         item.take("ok", told["ok"], source)
         item.take("status", told["status"], source)
