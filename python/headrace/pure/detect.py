@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .dialect import DIALECTS, SURE, Sign
+from .event import clean
 
 WINDOW_RECORDS = 64  # how many records may wait for a decision
 WINDOW_BYTES = 1 << 20  # and how many bytes of them
@@ -38,9 +39,9 @@ class Detector:
             if sign is None:
                 continue
             self._weights[name] = self._weights.get(name, 0) + sign.weight
-            self._why.setdefault(name, []).append(f"line {line}: {sign.why}")
+            self._why.setdefault(name, []).append(clean(f"line {line}: {sign.why}"))
             if sign.version is not None:
-                self._version.setdefault(name, sign.version)
+                self._version.setdefault(name, clean(sign.version))
         best = self.best()
         if best is not None and best.confidence >= 1:
             return best
@@ -64,14 +65,15 @@ class Detector:
         confidence = 1.0 if sure else min(weight / SURE, 0.99)
         return Detection(name, self._version.get(name), confidence, self._why[name])
 
-
-def by_text(lines: list[dict[str, Any]]) -> Detection | None:
-    """A guess for a stream without any record: a harness that printed nothing but why it failed."""
-    for name, module in DIALECTS.items():
-        if not hasattr(module, "text_sign"):
-            continue
-        for entry in lines:
-            why = module.text_sign(entry["text"])
-            if why is not None:
-                return Detection(name, None, 0.4, [f"line {entry['line']}: {why}"])
-    return None
+    def by_text(self, lines: list[dict[str, Any]]) -> Detection | None:
+        """A guess for a stream without any record: a harness that printed nothing but why it failed."""
+        if self._records:
+            return None
+        for name, module in DIALECTS.items():
+            if not hasattr(module, "text_sign"):
+                continue
+            for entry in lines:
+                why = module.text_sign(entry["text"])
+                if why is not None:
+                    return Detection(name, None, 0.4, [f"line {entry['line']}: {why}"])
+        return None

@@ -31,7 +31,7 @@ class Block:
         self.order = order
         self.text = ""  # as emitted
         self.half = ""  # a high surrogate that waits for its low half
-        self.shown = False  # a chunk of it was emitted
+        self.shown = order is not None  # it has its place: by its order, or that of its first chunk
 
 
 class TextLog:
@@ -135,7 +135,7 @@ class Emitter:
 
     def image(self, kind: str, block: dict[str, Any], stamp: Stamp) -> None:
         """A chunk that holds an image block (``event.image_block``)."""
-        event = self._event({"sessionUpdate": kind, "content": block}, stamp)
+        event = self._event({"sessionUpdate": kind, "content": self._value(block)}, stamp)
         self._blocks += 1
         event.block = self._blocks
         self.sink(event)
@@ -263,7 +263,7 @@ class Emitter:
         Facts for the reducer: ``started_at``, ``order`` (see ``whole``; it places the call in the run), ``no_result``
         (the content is about the call, not its result).
         """
-        call_id = self.clean(call_id)
+        wire_id, call_id = call_id, ev.clean(call_id)
         key = call_id if key is None else ev.clean(key)
         call = self._calls.get(key)
         early = call is not None and not call.announced  # its result came first
@@ -271,6 +271,7 @@ class Emitter:
             return False
         if call is None or not early:
             call = self._new_call(key, call_id, stamp.parent)
+        self.clean(wire_id)
         call.announced = True
         status = call.status = call.status or status
         input = self._value(input)
@@ -323,12 +324,13 @@ class Emitter:
         ``result`` (only if it is not the content's text), ``no_result`` (the content is about the call, not its
         result).
         """
-        call_id = self.clean(call_id)
+        wire_id, call_id = call_id, ev.clean(call_id)
         key = call_id if key is None else ev.clean(key)
         call = self._calls.get(key) or self._new_call(key, call_id, stamp.parent)
         done = status in _TERMINAL if done is None else done
         if call.closed and not again:
             return False
+        self.clean(wire_id)
         call.closed = call.closed or done
         call.status = status or call.status
         update: dict[str, Any] = {"sessionUpdate": ev.TOOL_CALL_UPDATE, "toolCallId": call_id}
@@ -397,8 +399,8 @@ class Emitter:
 
     def session_state(self, stamp: Stamp, **details: Any) -> None:
         """The ``session`` state, if it says anything new: sessionId, version, model, cwd, title."""
-        texts = {key: self.clean(value) for key, value in details.items() if isinstance(value, str)}
-        news = {key: text for key, text in texts.items() if self.session.get(key) != text}
+        told = {key: value for key, value in details.items() if isinstance(value, str)}
+        news = {key: self.clean(value) for key, value in told.items() if self.session.get(key) != ev.clean(value)}
         if news:
             self.session.update(news)
             self.state("session", stamp, **news)

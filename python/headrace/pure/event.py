@@ -46,6 +46,17 @@ class Stamp:
         self.parent = parent
         self.extra = extra
 
+    def with_extra(self, extra: dict[str, Any] | None) -> Stamp:
+        """The same stamp with other facts beside it."""
+        return Stamp(
+            session_id=self.session_id,
+            message_id=self.message_id,
+            timestamp=self.timestamp,
+            model=self.model,
+            parent=self.parent,
+            extra=extra,
+        )
+
 
 class Event:
     """One OutputEvent before it becomes a dict, with what the reducer needs besides.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from . import event as ev
-from .detect import Detection, Detector, by_text
+from .detect import Detection, Detector
 from .dialect import DIALECTS, Mapper, is_document, is_record
 from .emit import Emitter
 from .event import Event
@@ -86,7 +86,7 @@ class Parser:
         for record in self._intake.close():
             self._take(record)
         if self._mapper is None:
-            self._settle(self._detector.best() or by_text(self._tail))
+            self._settle(self._detector.best() or self._detector.by_text(self._tail))
         if self._mapper is not None and self._emitter is not None:
             self._emitter.lossy = False
             self._read_tail()
@@ -116,9 +116,12 @@ class Parser:
     def _read_tail(self) -> None:
         """Some harnesses print plain text where they fail: mappers that have ``tail`` are told of it."""
         tail = getattr(self._mapper, "tail", None)
-        if tail is not None and self._tail and self._emitter is not None:
-            self._emitter.line, self._emitter.offset = self._tail[0]["line"], self._tail[0]["offset"]
+        emitter = self._emitter
+        if tail is not None and self._tail and emitter is not None:
+            place = emitter.line, emitter.offset
+            emitter.line, emitter.offset = self._tail[0]["line"], self._tail[0]["offset"]
             tail([entry["text"] for entry in self._tail])
+            emitter.line, emitter.offset = place
 
     def _take(self, record: Record) -> None:
         self._tail.clear()

@@ -49,24 +49,23 @@ class Body:
         self.last = ""  # the sign of the line above
 
     def take(self, line: str) -> None:
-        sign, text = line[:1], line[1:] + "\n"
-        if sign == "\\":  # "\ No newline at end of file": said of the line above
-            sign, text = self.last, ""
+        unended = line[:1] == "\\"  # "\ No newline at end of file": said of the line above
+        sign = self.last if unended else line[:1]
         for lines, other in ((self.old, "+"), (self.new, "-")):
             if sign not in (" ", "+", "-") or sign == other:
                 continue
-            if text:
-                lines.append(text)
-            else:
+            if unended:
                 lines[-1] = lines[-1].removesuffix("\n")
-        self.last = sign
+            else:
+                lines.append(line[1:] + "\n")
+        self.last = "" if unended else sign
 
     def hunk(self) -> Hunk:
         return Hunk(self.line, "".join(self.old), "".join(self.new))
 
     @property
     def empty(self) -> bool:
-        return not self.old and not self.new
+        return not any(self.old) and not any(self.new)
 
 
 def _new_start(header: str) -> int | None:

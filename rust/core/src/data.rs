@@ -215,7 +215,13 @@ fn first_byte(text: &[u8]) -> Option<u8> {
 
 fn write_wire(value: Value<'_>, out: &mut Vec<u8>) {
     if !value.is_lossy() {
-        out.extend_from_slice(value.raw());
+        // LF stands only between the tokens of a document that is one record over many lines: the output is one line
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'\n', value.raw()) {
+            out.extend_from_slice(&value.raw()[start..end]);
+            start = end + 1;
+        }
+        out.extend_from_slice(&value.raw()[start..]);
         return;
     }
     match value.kind() {

@@ -1,7 +1,8 @@
 //! Which dialect a stream is, by content alone: the first records say, and it is told why.
 
-use crate::dialect::{DIALECTS, Dialect, SURE};
+use crate::dialect::{self, DIALECTS, Dialect, SURE, TEXT_SIGNS};
 use crate::json::Value;
+use crate::report::Malformed;
 
 /// How many records may wait for a decision.
 const WINDOW_RECORDS: u64 = 64;
@@ -32,7 +33,7 @@ impl Detection {
 /// What the records so far say for one dialect.
 struct Case {
     dialect: &'static Dialect,
-    weight: u32,
+    weight: i32,
     version: Option<String>,
     why: Vec<String>,
 }
@@ -97,6 +98,9 @@ impl Detector {
                 best
             }
         });
+        if best.weight <= 0 {
+            return None; // shapes that could be anything's, or that speak against it
+        }
         let others = self
             .cases
             .iter()
@@ -112,6 +116,24 @@ impl Detector {
                 (f64::from(best.weight) / f64::from(SURE)).min(0.99)
             },
             why: best.why.clone(),
+        })
+    }
+
+    /// A guess for a stream without any record: a harness that printed nothing but why it failed.
+    pub fn by_text(&self, lines: &[Malformed]) -> Option<Detection> {
+        if self.records > 0 {
+            return None;
+        }
+        TEXT_SIGNS.iter().find_map(|(name, sign)| {
+            let (line, why) = lines
+                .iter()
+                .find_map(|line| Some((line.line, sign(&line.text)?)))?;
+            Some(Detection {
+                dialect: dialect::named(name)?,
+                version: None,
+                confidence: 0.4,
+                why: vec![format!("line {line}: {why}")],
+            })
         })
     }
 }

@@ -76,6 +76,8 @@ struct Block {
     text: String,
     /// A high surrogate that waits for its low half, with the stamp of its line.
     half: Option<(u16, Stamp<'static>)>,
+    /// A chunk of it was emitted.
+    shown: bool,
 }
 
 /// The blocks of one thread and kind that can still change, in order.
@@ -95,18 +97,23 @@ impl TextLog {
     }
 }
 
+/// Key of the block that forwarded chunks go on with.
+const FORWARDED: &str = "forwarded";
+
 const TEXT_KINDS: [Kind; 3] = [Kind::Message, Kind::Thought, Kind::User];
 
 #[derive(Default)]
 struct Thread {
     /// By kind, in the order of [`TEXT_KINDS`].
     logs: [TextLog; 3],
-    /// Ids of the calls of the attempt.
+    /// Keys of the calls of the attempt.
     attempt: Vec<String>,
 }
 
 /// One tool call: its number, and how far the wire has told of it.
 struct CallState {
+    /// Its id, where it has a key of its own.
+    id: Option<Box<str>>,
     number: u32,
     thread: Option<Box<str>>,
     turn: u32,
@@ -123,6 +130,7 @@ pub struct Memory {
     threads: Vec<Thread>,
     thread_numbers: HashMap<Option<Box<str>>, usize>,
     block_count: u32,
+    /// By key: the id, unless the mapper gives one.
     calls: HashMap<String, CallState>,
     call_count: u32,
     turn: u32,
@@ -178,6 +186,8 @@ pub struct Emitter<'s> {
 /// A tool call as a mapper tells it. Kind, title, locations and diffs come from the tool table unless given.
 pub struct Call<'a> {
     pub id: Text<'a>,
+    /// Tells calls apart where their ids alone do not: sub-agents that number their own from 0. See [`scoped`].
+    pub key: Option<String>,
     pub name: Option<Text<'a>>,
     pub input: Data<'a>,
     pub status: &'static str,
@@ -188,6 +198,8 @@ pub struct Call<'a> {
     /// A new call, even if one with this id is still open in this turn.
     pub again: bool,
     pub started_at: Option<Text<'a>>,
+    /// The content is about the call, not its result.
+    pub no_result: bool,
     /// Places the call in the run, as [`Emitter::whole_in_order`] does blocks.
     pub order: Option<Text<'a>>,
 }
@@ -200,6 +212,7 @@ impl<'a> Call<'a> {
     ) -> Self {
         Call {
             id: id.into(),
+            key: None,
             name,
             input: input.into(),
             status: "pending",
@@ -209,6 +222,7 @@ impl<'a> Call<'a> {
             locations: None,
             again: false,
             started_at: None,
+            no_result: false,
             order: None,
         }
     }
@@ -217,6 +231,8 @@ impl<'a> Call<'a> {
 /// How a call goes on or ended, as a mapper tells it.
 pub struct Update<'a> {
     pub id: Text<'a>,
+    /// As [`Call::key`].
+    pub key: Option<String>,
     pub status: Option<&'static str>,
     /// Whether this is the result; None: a terminal status says so.
     pub done: Option<bool>,
@@ -233,6 +249,7 @@ impl<'a> Update<'a> {
     pub fn new(id: impl Into<Text<'a>>, status: Option<&'static str>) -> Self {
         Update {
             id: id.into(),
+            key: None,
             status,
             done: None,
             title: None,
@@ -261,6 +278,12 @@ impl<'s> Emitter<'s> {
     /// Whether a text of the record could not be shown as it was.
     pub fn is_lossy(&self) -> bool {
         self.lossy
+    }
+
+    /// The text as it can be encoded; marks the record lossy if that changed it.
+    pub fn clean<'a>(&mut self, text: Text<'a>) -> Cow<'a, str> {
+        self.lossy |= text.is_lossy();
+        text.into_cow()
     }
 
     // ---------------------------------------------------------------- text
@@ -348,6 +371,40 @@ impl<'s> Emitter<'s> {
         }
     }
 
+    /// A text chunk that comes as an event: it goes out as it came in, and on with the thread's block of its kind until
+    /// [`commit`](Emitter::commit).
+    pub fn forward(&mut self, kind: Kind, text: Str<'_>, retract: usize, stamp: &Stamp<'_>) {
+        let (thread, at) = self.open(kind, FORWARDED.into(), stamp);
+        let block = self.block(thread, kind, at);
+        if text.raw().is_empty() {
+            let number = block.number;
+            self.chunk(kind, number, "", retract, stamp);
+            return;
+        }
+        let halves = text.halves();
+        let (joined, lossy) = join(block.half.take().map(|(high, _)| high), halves.lead);
+        let joined = joined.map(String::from).unwrap_or_default() + &halves.text;
+        if let Some(high) = halves.trail {
+            block.half = Some((high, stamp.to_static()));
+        }
+        let number = block.number;
+        self.lossy |= lossy | halves.lossy;
+        if !joined.is_empty() || retract > 0 {
+            self.chunk(kind, number, &joined, retract, stamp);
+        }
+    }
+
+    /// A text that is kept for later records: what it lost is told of this one.
+    pub fn keep(&mut self, text: Text<'_>) -> String {
+        self.note(text.is_lossy());
+        text.into_string()
+    }
+
+    /// Notes whether a text of the record could not be kept as it was.
+    pub fn note(&mut self, lossy: bool) {
+        self.lossy |= lossy;
+    }
+
     /// A chunk that holds an image.
     pub fn image(&mut self, kind: Kind, image: &Image<'_>, stamp: &Stamp<'_>) {
         self.memory.block_count += 1;
@@ -359,6 +416,13 @@ impl<'s> Emitter<'s> {
             block: self.memory.block_count,
         };
         self.emit(EventUpdate::Chunk(chunk), stamp);
+    }
+
+    /// A chunk for a content block that events have no shape for: the stamp's `extra` holds it.
+    pub fn blank(&mut self, kind: Kind, stamp: &Stamp<'_>) {
+        self.memory.block_count += 1;
+        let number = self.memory.block_count;
+        self.chunk(kind, number, "", 0, stamp);
     }
 
     /// The text so far of the open block `key`; None if no such block is open.
@@ -383,6 +447,30 @@ impl<'s> Emitter<'s> {
         }
     }
 
+    /// Closes the one block `key` for good, and leaves the others of its thread open (streams that interleave).
+    pub fn settle<'k>(&mut self, kind: Kind, key: impl Into<Key<'k>>, thread: Option<&str>) {
+        let key = key.into();
+        let thread = self.memory.thread(thread);
+        let open = &mut self.log(thread, kind).open;
+        let found = open
+            .iter()
+            .position(|(name, index, _)| *index == key.index && **name == *key.name);
+        if let Some(found) = found {
+            let (_, _, at) = open.remove(found);
+            if let Some((_, stamp)) = self.block(thread, kind, at).half.take() {
+                self.lossy = true;
+                self.append(kind, thread, at, "\u{fffd}", &stamp);
+            }
+        }
+        let TextLog { blocks, open } = self.log(thread, kind);
+        let first = open.iter().map(|(_, _, at)| *at).min();
+        let first = first.unwrap_or(blocks.len());
+        blocks.drain(..first);
+        for (_, _, at) in open {
+            *at -= first;
+        }
+    }
+
     /// Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more.
     pub fn commit(&mut self, thread: Option<&str>) {
         self.close(thread);
@@ -404,9 +492,15 @@ impl<'s> Emitter<'s> {
             self.take_back(kind, count, stamp);
             self.log(number, kind).blocks.clear();
         }
-        for id in std::mem::take(&mut self.memory.threads[number].attempt) {
-            if self.memory.calls.get(&id).is_some_and(|call| !call.closed) {
-                self.update(Update::new(id, Some("failed")), stamp);
+        for key in std::mem::take(&mut self.memory.threads[number].attempt) {
+            let call = self.memory.calls.get(&key).filter(|call| !call.closed);
+            if let Some(call) = call {
+                let id = call.id.as_deref().unwrap_or(&key).to_owned();
+                let update = Update {
+                    key: Some(key),
+                    ..Update::new(id, Some("failed"))
+                };
+                self.update(update, stamp);
             }
         }
     }
@@ -447,15 +541,15 @@ impl<'s> Emitter<'s> {
         self.memory.turn += 1;
     }
 
-    /// Whether a `tool_call` event with this id was emitted.
-    pub fn knows(&self, id: &str) -> bool {
-        let call = self.memory.calls.get(id);
+    /// Whether a `tool_call` event with this id (or key) was emitted.
+    pub fn knows(&self, key: &str) -> bool {
+        let call = self.memory.calls.get(key);
         call.is_some_and(|call| call.announced)
     }
 
-    /// Whether the latest call with this id was announced and has no result yet.
-    pub fn is_open(&self, id: &str) -> bool {
-        let call = self.memory.calls.get(id);
+    /// Whether the latest call with this id (or key) was announced and has no result yet.
+    pub fn is_open(&self, key: &str) -> bool {
+        let call = self.memory.calls.get(key);
         call.is_some_and(|call| call.announced && !call.closed)
     }
 
@@ -465,31 +559,32 @@ impl<'s> Emitter<'s> {
         call.thread.as_deref().map(str::to_owned)
     }
 
-    /// Ids of the thread's announced calls without a result, in order.
+    /// Keys of the thread's announced calls without a result, in order.
     pub fn open_calls(&self, thread: Option<&str>) -> Vec<String> {
         let calls = self.memory.calls.iter();
         let mut open: Vec<_> = calls
             .filter(|(_, c)| c.announced && !c.closed && c.thread.as_deref() == thread)
-            .map(|(id, call)| (call.number, id.clone()))
+            .map(|(key, call)| (call.number, key.clone()))
             .collect();
         open.sort_unstable();
-        open.into_iter().map(|(_, id)| id).collect()
+        open.into_iter().map(|(_, key)| key).collect()
     }
 
     /// Announces a tool call. A call that is still open in this turn is the same call printed again and gives no event
     /// (false), unless `again`.
     pub fn call(&mut self, call: Call<'_>, stamp: &Stamp<'_>) -> bool {
         let turn = self.memory.turn;
-        let (known, early) = match self.memory.calls.get(&*call.id) {
+        let key = call.key.as_deref().unwrap_or(&call.id);
+        let (known, early) = match self.memory.calls.get(key) {
             Some(known) if !known.announced => (true, true), // its result came first
             Some(known) if !known.closed && known.turn == turn && !call.again => return false,
             Some(_) => (true, false),
             None => (false, false),
         };
         if !known || !early {
-            self.new_call(&call.id, stamp);
+            self.new_call(key, &call.id, stamp);
         }
-        let Some(state) = self.memory.calls.get_mut(&*call.id) else {
+        let Some(state) = self.memory.calls.get_mut(key) else {
             return false;
         };
         state.announced = true;
@@ -523,24 +618,26 @@ impl<'s> Emitter<'s> {
             locations,
             call: number,
             started_at: call.started_at.as_deref(),
+            no_result: call.no_result,
             order: call.order.as_deref(),
         };
         self.emit(EventUpdate::ToolCall(event), stamp);
         let thread = self.memory.thread(stamp.thread());
         let attempt = &mut self.memory.threads[thread].attempt;
-        attempt.push(call.id.into_string());
+        attempt.push(call.key.unwrap_or_else(|| call.id.into_string()));
         true
     }
 
     /// Tells how a call goes on or ended. It may come before its call. A second result for a closed call is dropped
     /// (false) unless `again`: the first stands.
     pub fn update(&mut self, update: Update<'_>, stamp: &Stamp<'_>) -> bool {
-        if !self.memory.calls.contains_key(&*update.id) {
-            self.new_call(&update.id, stamp);
+        let key = update.key.as_deref().unwrap_or(&update.id);
+        if !self.memory.calls.contains_key(key) {
+            self.new_call(key, &update.id, stamp);
         }
         let terminal = matches!(update.status, Some("completed" | "failed"));
         let done = update.done.unwrap_or(terminal);
-        let Some(state) = self.memory.calls.get_mut(&*update.id) else {
+        let Some(state) = self.memory.calls.get_mut(key) else {
             return false;
         };
         if state.closed && !update.again {
@@ -757,11 +854,13 @@ impl<'s> Emitter<'s> {
         self.memory.block_count += 1;
         let number = self.memory.block_count;
         let log = self.log(thread, kind);
-        let after = |block: &&Block| block.order.is_some() && order.is_some() && block.order > order;
+        let after =
+            |block: &&Block| block.order.is_some() && order.is_some() && block.order > order;
         let at = log.blocks.len() - log.blocks.iter().rev().take_while(after).count();
         for (_, _, open) in &mut log.open {
             *open += usize::from(*open >= at);
         }
+        let shown = order.is_some(); // its place is given
         log.blocks.insert(
             at,
             Block {
@@ -769,6 +868,7 @@ impl<'s> Emitter<'s> {
                 order,
                 text: String::new(),
                 half: None,
+                shown,
             },
         );
         at
@@ -778,6 +878,7 @@ impl<'s> Emitter<'s> {
         if text.is_empty() {
             return;
         }
+        let at = self.show(thread, kind, at);
         let later = self.later_chars(thread, kind, at);
         let block = self.block(thread, kind, at);
         block.text.push_str(text);
@@ -791,6 +892,8 @@ impl<'s> Emitter<'s> {
         if block.text == text {
             return;
         }
+        let at = self.show(thread, kind, at);
+        let block = self.block(thread, kind, at);
         let same = common_prefix(&block.text, text);
         let gone = block.text[same..].chars().count();
         block.text.truncate(same);
@@ -799,6 +902,25 @@ impl<'s> Emitter<'s> {
         let gone = gone + self.later_chars(thread, kind, at);
         self.chunk(kind, number, &text[same..], gone, stamp);
         self.say_later_again(thread, kind, at, stamp);
+    }
+
+    /// The place of a block of which something is emitted now: that of its first chunk.
+    fn show(&mut self, thread: usize, kind: Kind, at: usize) -> usize {
+        let log = self.log(thread, kind);
+        if log.blocks[at].shown {
+            return at;
+        }
+        log.blocks[at].shown = true;
+        log.blocks[at..].rotate_left(1);
+        let last = log.blocks.len() - 1;
+        for (_, _, place) in &mut log.open {
+            if *place == at {
+                *place = last;
+            } else if *place > at {
+                *place -= 1;
+            }
+        }
+        last
     }
 
     /// Characters of the blocks after this one: what is emitted for this one must move them back.
@@ -849,9 +971,10 @@ impl<'s> Emitter<'s> {
         }
     }
 
-    fn new_call(&mut self, id: &str, stamp: &Stamp<'_>) {
+    fn new_call(&mut self, key: &str, id: &str, stamp: &Stamp<'_>) {
         self.memory.call_count += 1;
         let call = CallState {
+            id: (key != id).then(|| id.into()),
             number: self.memory.call_count,
             thread: stamp.thread().map(Box::from),
             turn: self.memory.turn,
@@ -859,7 +982,15 @@ impl<'s> Emitter<'s> {
             closed: false,
             status: None,
         };
-        self.memory.calls.insert(id.to_owned(), call);
+        self.memory.calls.insert(key.to_owned(), call);
+    }
+}
+
+/// A key for calls where sub-agents number theirs as the main agent does.
+pub fn scoped(id: &str, stamp: &Stamp<'_>) -> String {
+    match stamp.thread() {
+        None => id.to_owned(),
+        Some(thread) => format!("{thread} {id}"),
     }
 }
 

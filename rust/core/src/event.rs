@@ -254,6 +254,8 @@ pub struct ToolCall<'e> {
     /// Number of the call: an id may name several calls, a number names one.
     pub call: u32,
     pub started_at: Option<&'e str>,
+    /// The content is about the call, not its result.
+    pub no_result: bool,
     /// Its place among the calls of the run: before those with a greater one.
     pub order: Option<&'e str>,
 }
@@ -286,6 +288,8 @@ pub struct Facts<'a> {
     pub ended_at: Option<Text<'a>>,
     /// The result's text, where it is not the content's.
     pub result: Option<Text<'a>>,
+    /// The content is about the call, not its result.
+    pub no_result: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -421,7 +425,7 @@ const LAST_MILLIS: f64 = 253_402_300_800_000.0;
 
 /// Milliseconds since 1970 as ISO 8601 in UTC with milliseconds; None for what is no sensible time.
 pub fn iso_millis(value: Option<Value<'_>>) -> Option<Text<'static>> {
-    iso(price(value)?)
+    format_millis(price(value)?)
 }
 
 /// Seconds since 1970, fractions cut to milliseconds, as ISO 8601; None for what is no sensible time.
@@ -429,10 +433,10 @@ pub fn iso_seconds(value: Option<Value<'_>>) -> Option<Text<'static>> {
     let seconds = price(value)?;
     (0.0..LAST_MILLIS / 1000.0)
         .contains(&seconds.as_f64())
-        .then(|| iso(seconds.thousandfold()))?
+        .then(|| format_millis(seconds.thousandfold()))?
 }
 
-fn iso(millis: Number) -> Option<Text<'static>> {
+fn format_millis(millis: Number) -> Option<Text<'static>> {
     if !(0.0..LAST_MILLIS).contains(&millis.as_f64()) {
         return None;
     }
@@ -444,4 +448,171 @@ fn iso(millis: Number) -> Option<Text<'static>> {
     Some(Text::from(
         humantime::format_rfc3339_millis(time).to_string(),
     ))
+}
+
+/// A printed time as ISO 8601 in UTC: text with a zone, seconds or milliseconds since 1970; None for anything else.
+///
+/// Text in UTC stays as it is, digits of the second included. Text without a zone is no time: nobody knows whose.
+pub fn iso(value: Option<Value<'_>>) -> Option<Text<'_>> {
+    let Some(text) = value?.text() else {
+        let millis = price(value)?.as_f64() >= 100_000_000_000.0;
+        return if millis {
+            iso_millis(value)
+        } else {
+            iso_seconds(value)
+        };
+    };
+    let seconds = civil_seconds(&text)?;
+    let rest = &text[19..];
+    let digits = match rest.strip_prefix('.') {
+        Some(after) => 1 + after.bytes().take_while(u8::is_ascii_digit).count(),
+        None => 0,
+    };
+    let (fraction, zone) = rest.split_at(digits);
+    if fraction == "." {
+        return None;
+    }
+    if zone == "Z" {
+        return Some(text);
+    }
+    let sign = match zone.as_bytes().first()? {
+        b'+' => -60,
+        b'-' => 60,
+        _ => return None,
+    };
+    if zone.len() != 6 || zone.as_bytes()[3] != b':' {
+        return None;
+    }
+    let minutes = number(zone.get(1..3)?)? * 60 + number(zone.get(4..6)?)?;
+    let seconds = seconds + sign * minutes;
+    if !(FIRST_SECOND..LAST_MILLIS as i64 / 1000).contains(&seconds) {
+        return None;
+    }
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    Some(Text::from(format!(
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z"
+    )))
+}
+
+/// Milliseconds since 1970 of a time as [`iso`] gives it.
+pub fn millis(time: &str) -> i64 {
+    let seconds = civil_seconds(time).unwrap_or(0);
+    let mut fraction = 0;
+    for at in 0..3 {
+        let digit = time
+            .as_bytes()
+            .get(20 + at)
+            .filter(|byte| byte.is_ascii_digit());
+        let digit = digit.filter(|_| time.as_bytes()[19] == b'.');
+        fraction = fraction * 10 + digit.map_or(0, |digit| i64::from(digit - b'0'));
+    }
+    seconds * 1000 + fraction
+}
+
+/// 0001-01-01.
+const FIRST_SECOND: i64 = -62_135_596_800;
+
+/// Seconds since 1970 of `2026-11-29T18:18:33`, with which the text begins.
+fn civil_seconds(text: &str) -> Option<i64> {
+    let whole = text.get(..19)?;
+    let marks = [4, 7, 10, 13, 16].map(|at| whole.as_bytes()[at]);
+    if marks != *b"--T::" {
+        return None;
+    }
+    let part = |at: usize, end: usize| number(whole.get(at..end)?);
+    let (year, month, day) = (part(0, 4)?, part(5, 7)?, part(8, 10)?);
+    let (hour, minute, second) = (part(11, 13)?, part(14, 16)?, part(17, 19)?);
+    if year == 0 || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let days = days(year, month, day);
+    if civil(days) != (year, month, day) {
+        return None; // no such month, or no such day in it
+    }
+    Some(days * 86_400 + hour * 3600 + minute * 60 + second)
+}
+
+fn number(digits: &str) -> Option<i64> {
+    let digits = digits
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then_some(digits)?;
+    digits.parse().ok()
+}
+
+/// Days since 1970 of a date in the Gregorian calendar. The year begins in March, so that a leap day is its last.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + (153 * month + 2) / 5 + day - 719_469
+}
+
+/// Year, month and day of the day that is so many days after 1970-01-01.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let year = year + era * 400;
+    if month < 10 {
+        (year, month + 3, day)
+    } else {
+        (year + 1, month - 9, day)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::Tape;
+
+    #[test]
+    fn times_of_any_form_are_told_in_utc() {
+        let mut tape = Tape::new();
+        for (wire, wanted) in [
+            (
+                r#""2026-03-01T19:00:04+09:00""#,
+                Some("2026-03-01T10:00:04Z"),
+            ),
+            (
+                r#""2026-03-01T10:00:05.123456789Z""#,
+                Some("2026-03-01T10:00:05.123456789Z"),
+            ),
+            (
+                r#""2024-02-29T23:30:05.5-01:30""#,
+                Some("2024-03-01T01:00:05.5Z"),
+            ),
+            (r#""2026-02-29T10:00:00Z""#, None),
+            (r#""2026-03-01T10:00:05""#, None),
+            (r#""2026-03-01T10:00:05.Z""#, None),
+            (r#""0001-01-01T00:00:00+09:00""#, None),
+            (r#""yesterday""#, None),
+            ("1772359202000", Some("2026-03-01T10:00:02.000Z")),
+            ("1772359203.25", Some("2026-03-01T10:00:03.250Z")),
+            ("true", None),
+        ] {
+            let doc = tape.parse(wire.as_bytes()).unwrap();
+            assert_eq!(iso(Some(doc.root())).as_deref(), wanted, "{wire}");
+        }
+    }
+
+    #[test]
+    fn days_and_dates_are_inverse() {
+        for day in -719_162..2_932_896 {
+            let (year, month, of_month) = civil(day);
+            assert_eq!(days(year, month, of_month), day);
+        }
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(millis("2026-03-01T10:00:05.123456789Z"), 1_772_359_205_123);
+        assert_eq!(millis("2026-03-01T10:00:05.1Z"), 1_772_359_205_100);
+        assert_eq!(millis("2026-03-01T10:00:05Z"), 1_772_359_205_000);
+    }
 }

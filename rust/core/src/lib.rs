@@ -32,6 +32,7 @@ pub mod frame;
 pub mod json;
 pub mod number;
 pub mod parser;
+pub mod patch;
 pub mod reader;
 pub mod record;
 pub mod report;

@@ -45,8 +45,13 @@ struct Stream {
     waiting: Vec<Waiting>,
     mapping: Option<Mapping>,
     reducer: Reducer,
+    /// The malformed lines since the last record.
+    tail: Vec<Malformed>,
     closed: bool,
 }
+
+/// Lines of text after the last record that a mapper may look at.
+const MAX_TAIL: usize = 100;
 
 struct Mapping {
     mapper: Box<dyn Mapper + Send + Sync>,
@@ -74,6 +79,7 @@ impl Parser {
             waiting: Vec::new(),
             mapping: None,
             reducer: Reducer::default(),
+            tail: Vec::new(),
             closed: false,
         };
         if let Some(dialect) = dialect {
@@ -120,13 +126,16 @@ impl Parser {
         self.intake.close::<Error>(&mut line)?;
         let report = self.intake.report_mut();
         if self.stream.mapping.is_none() {
-            let best = self.stream.detector.best();
+            let detector = &self.stream.detector;
+            let best = detector.best();
+            let best = best.or_else(|| detector.by_text(&self.stream.tail));
             self.stream.settle(best, report, output);
         }
         let Stream {
             mapping,
             reducer,
             kinds,
+            tail,
             ..
         } = &mut self.stream;
         if let Some(Mapping { mapper, memory }) = mapping {
@@ -136,6 +145,11 @@ impl Parser {
                 kinds: *kinds,
                 output,
             };
+            if let Some(first) = tail.first() {
+                let lines: Vec<&str> = tail.iter().map(|line| line.text.as_str()).collect();
+                let mut emitter = Emitter::new(memory, &mut tee, first.line, first.offset);
+                mapper.tail(&lines, &mut emitter);
+            }
             let mut emitter = Emitter::new(memory, &mut tee, line, offset);
             mapper.close(&mut emitter);
             emitter.finish();
@@ -175,12 +189,19 @@ impl Consumer<Error> for Line<'_> {
     }
 
     fn malformed(&mut self, line: &Malformed) -> Result<(), Error> {
+        if self.stream.tail.len() < MAX_TAIL {
+            self.stream.tail.push(line.clone());
+        }
         self.output.malformed(line);
         Ok(())
     }
 
     fn is_record(&self, value: Value<'_>) -> bool {
         dialect::is_record(value, self.stream.dialect())
+    }
+
+    fn is_document(&self, value: Value<'_>) -> bool {
+        dialect::is_document(value, self.stream.dialect())
     }
 }
 
@@ -206,6 +227,7 @@ impl Stream {
     }
 
     fn take(&mut self, record: &Record<'_>, report: &mut Report, output: &mut dyn Output) {
+        self.tail.clear();
         if self.mapping.is_some() {
             self.map(record, report, output);
             return;

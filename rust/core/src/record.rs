@@ -1,14 +1,16 @@
 //! lines -> records: decodes each line, keeps the account, and gets back what a damaged line still holds.
 
+mod document;
 mod salvage;
 
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line};
+use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, MAX_TEXT_BYTES};
 use crate::json::{JsonError, Reason, Str, Tape, Value};
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
+use document::Held;
 
 pub use salvage::looks_like_record;
 
@@ -114,6 +116,11 @@ pub trait Consumer<E> {
     fn is_record(&self, value: Value<'_>) -> bool {
         looks_like_record(value)
     }
+
+    /// Whether an object that is the whole source is a document of some dialect: see [`document`].
+    fn is_document(&self, _value: Value<'_>) -> bool {
+        false
+    }
 }
 
 impl<F, E> Consumer<E> for F
@@ -156,6 +163,10 @@ struct Reader {
     tape: Tape,
     report: Report,
     options: Options,
+    /// There were none but blank lines.
+    at_start: bool,
+    /// What may be a document.
+    held: Option<Held>,
 }
 
 impl Default for Intake {
@@ -172,6 +183,8 @@ impl Intake {
                 tape: Tape::new(),
                 report: Report::default(),
                 options,
+                at_start: true,
+                held: None,
             },
             failed: None,
         }
@@ -213,7 +226,8 @@ impl Intake {
             reader,
             failed,
         } = self;
-        framer.close(&mut |line| reader.line(&line, failed, consumer))
+        framer.close(&mut |line| reader.line(&line, failed, consumer))?;
+        reader.document(failed, consumer)
     }
 
     fn go_on(&self) -> Result<(), Error> {
@@ -232,14 +246,28 @@ impl Reader {
         failed: &mut Option<Malformed>,
         consumer: &mut impl Consumer<E>,
     ) -> Result<(), E> {
+        self.report.lines += 1;
+        if self.held.is_some() {
+            return self.hold(line, failed, consumer);
+        }
+        self.read(line, failed, consumer)
+    }
+
+    #[inline]
+    fn read<E: From<Error>>(
+        &mut self,
+        line: &Line<'_>,
+        failed: &mut Option<Malformed>,
+        consumer: &mut impl Consumer<E>,
+    ) -> Result<(), E> {
+        let at_start = std::mem::replace(&mut self.at_start, false);
         let Reader { tape, report, .. } = self;
-        report.lines += 1;
         if line.too_long {
             return self.malformed(line, "line too long", failed, consumer);
         }
         let doc = match tape.parse(line.body) {
             Ok(doc) => doc,
-            Err(error) => return self.not_json(line, error, failed, consumer),
+            Err(error) => return self.not_json(line, error, at_start, failed, consumer),
         };
         report.records += 1;
         let value = doc.root();
@@ -295,15 +323,21 @@ impl Reader {
         &mut self,
         line: &Line<'_>,
         error: JsonError,
+        at_start: bool,
         failed: &mut Option<Malformed>,
         consumer: &mut impl Consumer<E>,
     ) -> Result<(), E> {
         if line.body.iter().all(|byte| b" \t\r".contains(byte)) {
             self.report.blank += 1;
             self.report.blank_bytes += line.size;
+            self.at_start = at_start;
             return Ok(());
         }
         let reason = reason(&mut self.tape, line.body, error);
+        if at_start && reason == "cut off" && line.ended && document::begins(line.body) {
+            self.held = Some(Held::new(line));
+            return Ok(());
+        }
         self.malformed(line, reason, failed, consumer)?;
         let found = salvage::find(&mut self.tape, line.body, &|value| {
             consumer.is_record(value)
@@ -328,6 +362,75 @@ impl Reader {
                 has_lone_surrogate: doc.has_lone_surrogate(),
             };
             consumer.record(record, &mut self.report)?;
+        }
+        Ok(())
+    }
+
+    // The document rule:
+
+    /// Takes the next line while there are lines held.
+    #[cold]
+    fn hold<E: From<Error>>(
+        &mut self,
+        line: &Line<'_>,
+        failed: &mut Option<Malformed>,
+        consumer: &mut impl Consumer<E>,
+    ) -> Result<(), E> {
+        let Reader { tape, held, .. } = self;
+        let limit = self.options.max_line_bytes.min(MAX_TEXT_BYTES);
+        match held {
+            Some(held) if held.may_go_on(line, limit, tape) => held.push(line),
+            _ => {
+                self.release(failed, consumer)?;
+                self.read(line, failed, consumer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The source is over: what is held is a document, or it is not.
+    fn document<E: From<Error>>(
+        &mut self,
+        failed: &mut Option<Malformed>,
+        consumer: &mut impl Consumer<E>,
+    ) -> Result<(), E> {
+        let Some(held) = &mut self.held else {
+            return Ok(());
+        };
+        let raw = held.document();
+        let document = match self.tape.parse(raw.text) {
+            Ok(doc) if doc.root().is_object() && consumer.is_document(doc.root()) => Some(doc),
+            _ => None,
+        };
+        if let Some(doc) = document {
+            let record = Record {
+                value: doc.root(),
+                raw: raw.text,
+                line: raw.line,
+                offset: raw.offset,
+                share: raw.share,
+                lossy: false,
+                salvaged: false,
+                has_lone_surrogate: doc.has_lone_surrogate(),
+            };
+            self.report.records += 1;
+            consumer.record(record, &mut self.report)?;
+            held.keep_what_follows();
+        }
+        self.release(failed, consumer)
+    }
+
+    /// Reads the lines that are held like any others.
+    fn release<E: From<Error>>(
+        &mut self,
+        failed: &mut Option<Malformed>,
+        consumer: &mut impl Consumer<E>,
+    ) -> Result<(), E> {
+        let Some(held) = self.held.take() else {
+            return Ok(());
+        };
+        for line in held.lines() {
+            self.read(&line, failed, consumer)?;
         }
         Ok(())
     }

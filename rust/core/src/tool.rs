@@ -204,7 +204,11 @@ fn diffs<'a>(spec: &Diff, input: &'a Data<'_>, found: &mut Vec<Item<'a>>) {
     };
     let old_names = spec.old.split_once("[].").map_or("-", |(_, names)| names);
     let Some(edits) = input.get(list) else { return };
-    for edit in edits.items() {
+    let edits = match edits.is_map() {
+        true => vec![edits], // kimi: one edit stands without a list
+        false => edits.items(),
+    };
+    for edit in edits {
         let own = |text: Text<'_>| Text::from(text.into_string());
         if let Some(new) = text_argument(&edit, new_names) {
             found.push(Item::Diff {
@@ -272,18 +276,18 @@ pub struct Hunk {
 
 impl Hunk {
     /// As content of a call.
-    pub fn item(&self) -> Item<'static> {
+    pub fn item(&self) -> Item<'_> {
         Item::Diff {
-            path: self.path.clone().into(),
-            old: self.old.clone().map(Text::from),
-            new: self.new.clone().into(),
+            path: self.path.as_str().into(),
+            old: self.old.as_deref().map(Text::from),
+            new: self.new.as_str().into(),
         }
     }
 
     /// Where the file was changed.
-    pub fn location(&self) -> Location<'static> {
+    pub fn location(&self) -> Location<'_> {
         Location {
-            path: self.path.clone().into(),
+            path: self.path.as_str().into(),
             line: (self.line > 0).then_some(self.line),
         }
     }

@@ -20,7 +20,7 @@ from ..record import Record
 from ..run import Ending, Exit, Reducer
 from . import SURE, UNKNOWN, Outcome, Sign
 from . import codex_shapes as shapes
-from .codex_events import Events, tell_retry
+from .codex_events import Events
 from .codex_responses import CALLS as RESPONSE_CALLS
 from .codex_responses import OUTPUTS as RESPONSE_OUTPUTS
 from .codex_responses import Responses
@@ -145,7 +145,7 @@ class Mapper:
 
     def _session(self, session: str | None) -> Outcome:
         """A process starts: its items are counted from 0 again, also if the thread is an old one."""
-        self.session = session or self.session
+        self.session = shapes.kept(session) or self.session
         self.out.commit(None)
         self.out.next_turn()
         self.items.clear()
@@ -178,11 +178,11 @@ class Mapper:
     def _error(self, message: str) -> Outcome:
         retry = shapes.retry_of(message)
         if retry is not None:
-            tell_retry(self.out, message, retry, self._stamp())
+            shapes.tell_retry(self.out, message, retry, self._stamp())
             return None
         self.out.error(message, self._stamp(), fatal=False, notice=True)
         if not self.turned:
-            self.unsure = message
+            self.unsure = shapes.kept(message)
         return None
 
     # ------------------------------------------------------------ items
@@ -249,7 +249,7 @@ class Mapper:
         if record_kind == "item.completed":
             self.waits.pop(item_id, None)
             if item.get("tool") == "spawn_agent":
-                self.agents.update((thread, item_id) for thread in threads)
+                self.agents.update((thread, ev.clean(item_id)) for thread in threads)
         elif item.get("tool") == "wait":
             spawned = [self.agents[thread] for thread in threads if thread in self.agents]
             if spawned:

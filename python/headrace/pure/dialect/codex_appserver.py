@@ -19,7 +19,7 @@ from ..record import Record
 from ..run import Ending, Exit, Reducer
 from . import SURE, UNKNOWN, Outcome, Sign
 from . import codex_shapes as shapes
-from .codex_events import Events, tell_retry
+from .codex_events import Events
 
 NAME = "codex-appserver"
 
@@ -230,10 +230,10 @@ class Mapper:
             return
         if parent is not None and thread not in self.agents:
             # a sub-agent whose call is not printed: its thread stands for the call
-            self.agents[thread] = self.spawning[-1] if self.spawning else thread
+            self.agents[thread] = self.spawning[-1] if self.spawning else ev.clean(thread)
         model = shapes.text(facts.get("model")) or shapes.text(model)
         if model is not None:
-            self.models[thread] = model
+            self.models[thread] = ev.clean(model)
         if self._parent(thread) is None:
             self.out.session_state(
                 stamp,
@@ -302,7 +302,7 @@ class Mapper:
         if outcome == "failed":
             error = error if isinstance(error, dict) else {}
             message = shapes.text(error.get("message")) or thread.fatal
-            if message is not None and message != thread.fatal:
+            if message is not None and ev.clean(message) != thread.fatal:
                 self.out.error(message, stamp, fatal=True)
             outcome = shapes.outcome_of(message, error.get("codexErrorInfo"))
         elif outcome == "completed" and thread.refused:
@@ -348,7 +348,7 @@ class Mapper:
         if name == "subAgentActivity":
             child = shapes.text(item.get("agentThreadId"))
             if child is not None and item.get("kind") == "started":
-                self.agents.setdefault(child, item_id)
+                self.agents.setdefault(child, ev.clean(item_id))
         if kind is None:
             return shapes.IGNORED_ITEMS.get(name, UNKNOWN)
         thread = self._thread(stamp)
@@ -403,11 +403,11 @@ class Mapper:
             shapes.announce(self.out, kind, name, shapes.Item(item), item_id, stamp)
         if kind == "agent" and item.get("tool") == "spawnAgent":
             if not done and fresh:
-                self.spawning.append(item_id)
-            elif done and item_id in self.spawning:
-                self.spawning.remove(item_id)
+                self.spawning.append(ev.clean(item_id))
+            elif done and ev.clean(item_id) in self.spawning:
+                self.spawning.remove(ev.clean(item_id))
             for child in shapes.strings(item.get("receiverThreadIds")):
-                self.agents.setdefault(child, item_id)
+                self.agents.setdefault(child, ev.clean(item_id))
         if not done:
             return None if fresh else "item again"
         return None if shapes.settle(self.out, kind, shapes.Item(item), item_id, stamp) else "item again"
@@ -419,17 +419,17 @@ class Mapper:
         error = error if isinstance(error, dict) else {}
         message = shapes.text(error.get("message")) or ""
         if params.get("willRetry") is True:
-            tell_retry(self.out, message, shapes.retry_of(message), stamp)
+            shapes.tell_retry(self.out, message, shapes.retry_of(message), stamp)
             return None
         main = stamp.parent is None
-        self._thread(stamp).fatal = message
+        self._thread(stamp).fatal = ev.clean(message)
         self.out.error(message, stamp, fatal=main, notice=not main)
         return None
 
     def _approval(self, value: dict[str, Any], params: dict[str, Any]) -> Outcome:
         item = shapes.text(params.get("itemId"))
         if item is not None:
-            self.requests[_request(value.get("id"))] = item
+            self.requests[_request(value.get("id"))] = ev.clean(item)
         message = shapes.text(params.get("reason")) or shapes.text(params.get("message"))
         self.out.state("approval", self._stamp(params, value), phase="requested", toolCallId=item, message=message)
         return None
@@ -466,7 +466,7 @@ class Mapper:
         if isinstance(error, dict):
             message = shapes.text(error.get("message"))
             if message is not None and count(error.get("code")) not in _REQUEST_ERRORS:
-                self.refusal = message
+                self.refusal = ev.clean(message)
                 self.out.error(message, Stamp(), fatal=False, notice=True)
                 return None
             return "error response"

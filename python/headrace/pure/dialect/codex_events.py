@@ -237,7 +237,7 @@ class Events:
             name = "collab_tool_call"
             child = shapes.text(msg.get("new_thread_id"))
             if child is not None:
-                self.agents[child] = call_id
+                self.agents[child] = ev.clean(call_id)
         if kind is None:
             return UNKNOWN
         self.acted()
@@ -360,19 +360,5 @@ class Events:
         retry = shapes.retry_of(message)
         if retry is None and kind == "background_event":
             return "background event"
-        tell_retry(self.out, message, retry, stamp)
+        shapes.tell_retry(self.out, message, retry, stamp)
         return None
-
-
-def tell_retry(out: Emitter, message: str, retry: shapes.Retry | None, stamp: Stamp) -> None:
-    """A retry notice: a state, and an error that is none of the run."""
-    out.state(
-        "retry",
-        stamp,
-        phase="start",
-        attempt=None if retry is None else retry.attempt,
-        maxAttempts=None if retry is None else retry.attempts,
-        delayMs=None if retry is None else retry.delay_ms,
-        message=message,
-    )
-    out.error(message, stamp, fatal=False, notice=True)

@@ -60,7 +60,7 @@ class Responses:
         self.names: dict[str, str] = {}  # call id: name of the tool, until its output
         self.searches = 0
         self.waiting: dict[str, list[str]] = {"item": [], "event": []}  # texts without their twin of the other family
-        self.alone: str | None = None  # the last thing said, if it was an answer that no event told
+        self.alone = 0  # characters of the last thing said, if it was an answer that no event told
         self.said = False  # the agent said something in this turn
 
     # ------------------------------------------------------------ texts
@@ -71,27 +71,27 @@ class Responses:
         other = self.waiting["event" if family == "item" else "item"]
         if mark in other:
             other.remove(mark)
-            self.alone = None
+            self.alone = 0
             return False
         mine = self.waiting[family]
         mine.append(mark)
         del mine[:-TWINS]
         self.out.commit(None)
         self.out.whole(kind, text, stamp)
-        self.alone = text if kind == ev.MESSAGE and family == "item" else None
+        self.alone = len(text) if kind == ev.MESSAGE and family == "item" else 0
         self.said = self.said or kind == ev.MESSAGE
         return True
 
     def acted(self) -> None:
         """Something else than a text: what was said before stands."""
-        self.alone = None
+        self.alone = 0
         self.out.commit(None)
 
     def start(self) -> None:
         """A turn begins."""
         for texts in self.waiting.values():
             texts.clear()
-        self.alone = None
+        self.alone = 0
         self.said = False
 
     # ------------------------------------------------------------ items

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import event as ev
-from ..emit import Emitter
+from ..emit import Emitter, count
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
@@ -84,9 +84,9 @@ class Mapper:
             return self._copied(kind, payload)
         self.copying = False
         if kind == "turn_context":
-            self.model = shapes.text(payload.get("model")) or self.model
-            stamp.model = self.model
-            self.out.session_state(stamp, model=self.model, cwd=shapes.text(payload.get("cwd")))
+            model = shapes.text(payload.get("model")) or None
+            self.model = stamp.model = shapes.kept(model) or self.model
+            self.out.session_state(stamp, model=model, cwd=shapes.text(payload.get("cwd")))
             return None
         if kind == "response_item":
             return self._item(payload, stamp)
@@ -116,19 +116,20 @@ class Mapper:
             return "record_type line"
         if "instructions" not in value:
             return UNKNOWN
-        self.session = shapes.text(value.get("id"))
-        self.out.session_state(Stamp(timestamp=stamp.timestamp), sessionId=self.session)
+        self.session = shapes.kept(value.get("id"))
+        self.out.session_state(Stamp(timestamp=stamp.timestamp), sessionId=shapes.text(value.get("id")))
         return None
 
     def _meta(self, meta: dict[str, Any], stamp: Stamp) -> Outcome:
         thread, parent = shapes.text(meta.get("id")), _parent_of(meta)
-        if self.session is not None and thread != self.session and (self.parent or self._is_early(stamp.timestamp)):
+        other = shapes.kept(thread) != self.session
+        if self.session is not None and other and (self.parent or self._is_early(stamp.timestamp)):
             self.copying = True  # the parent's, copied into a fork
             return "session_meta of the parent"
-        if thread != self.session:
-            self.session, self.parent, self.started_at = thread, parent, stamp.timestamp
-            first = meta.get("subagent_history_start_ordinal")
-            self.first_own = first if type(first) is int and first > 1 else None
+        if other:
+            self.session, self.parent, self.started_at = shapes.kept(thread), parent, stamp.timestamp
+            first = count(meta.get("subagent_history_start_ordinal"))
+            self.first_own = None if first is None or first <= 1 else first
             self.copying = self.first_own is not None
             self.turned = self.prompted = False
             self.events.meter.total = None
@@ -145,8 +146,8 @@ class Mapper:
     def _is_own(self, value: dict[str, Any], payload: dict[str, Any], timestamp: str | None) -> bool:
         """Whether the copy of the parent's history is over. The ordinal says so, or a turn whose id is younger than
         the thread's (both begin with their time), or the clock."""
-        ordinal = value.get("ordinal")
-        if self.first_own is not None and type(ordinal) is int:
+        ordinal = count(value.get("ordinal"))
+        if self.first_own is not None and ordinal is not None:
             return ordinal >= self.first_own
         turn = shapes.text(payload.get("turn_id"))
         if turn is not None and _has_time(turn) and self.session is not None and _has_time(self.session):
@@ -219,7 +220,7 @@ class Mapper:
             return self._ended(kind, name, call, item_id, stamp)
         if kind == "compaction":
             return "compaction again"
-        thread = shapes.text(msg.get("thread_id"))
+        thread = shapes.kept(msg.get("thread_id"))
         if thread is not None and thread != self.session:
             return "item of another thread"
         stamp.message_id = item_id
@@ -253,9 +254,9 @@ class Mapper:
 
     def _compacted(self, record: dict[str, Any], stamp: Stamp) -> Outcome:
         """The model's summary stands before this record as if it were an answer: it is taken back."""
-        if self.responses.alone is not None:
-            self.out.take_back(ev.MESSAGE, len(self.responses.alone), stamp)
-            self.responses.alone = None
+        if self.responses.alone:
+            self.out.take_back(ev.MESSAGE, self.responses.alone, stamp)
+            self.responses.alone = 0
         summary = shapes.text(record.get("message"))
         self.out.state("compaction", stamp, phase="end", success=True, summary=summary or None)
         return None
@@ -274,4 +275,4 @@ def _parent_of(meta: dict[str, Any]) -> str | None:
 
 def _has_time(identity: str) -> bool:
     """True for a UUID of version 7: the time comes first, so that ids sort by it."""
-    return len(identity) == 36 and identity[14] == "7" and identity[8] == "-"
+    return identity.isascii() and len(identity) == 36 and identity[14] == "7" and identity[8] == "-"

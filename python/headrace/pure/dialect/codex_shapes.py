@@ -510,6 +510,20 @@ def outcome_of(message: str | None, info: Any = None) -> str:
 ABORTS = {"budget_limited": "limit"}
 
 
+def tell_retry(out: Emitter, message: str, retry: Retry | None, stamp: Stamp) -> None:
+    """A retry notice: a state, and an error that is none of the run."""
+    out.state(
+        "retry",
+        stamp,
+        phase="start",
+        attempt=None if retry is None else retry.attempt,
+        maxAttempts=None if retry is None else retry.attempts,
+        delayMs=None if retry is None else retry.delay_ms,
+        message=message,
+    )
+    out.error(message, stamp, fatal=False, notice=True)
+
+
 # ---------------------------------------------------------------- small things
 
 
@@ -525,6 +539,11 @@ def pick(item: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
 
 def text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def kept(value: Any) -> str | None:
+    """A text to remember: clean, so that only the record that said it is lossy."""
+    return ev.clean(value) if isinstance(value, str) else None
 
 
 def strings(value: Any) -> list[str]:

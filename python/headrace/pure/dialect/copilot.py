@@ -276,8 +276,7 @@ class Mapper:
         text, source = _text(data.get("content")), _text(data.get("source"))
         if not text:
             return "empty text"
-        stamp.extra = {"source": source} if source is not None else None
-        self.out.whole(ev.USER, text, stamp)
+        self.out.whole(ev.USER, text, stamp.with_extra({"source": source} if source is not None else None))
         return None
 
     # ------------------------------------------------------------ tools
@@ -403,8 +402,8 @@ class Mapper:
             return UNKNOWN
         if stamp.parent is None:
             self.failed = ERRORS.get(kind or "", "failed")
-        stamp.extra = {"errorType": kind} if kind is not None else None
-        self.out.error(message, stamp, fatal=stamp.parent is None)
+        extra = {"errorType": kind} if kind is not None else None
+        self.out.error(message, stamp.with_extra(extra), fatal=stamp.parent is None)
         self._end_turn(stamp)
         return None
 

@@ -284,7 +284,9 @@ class Mapper:
             return self._notification(value if isinstance(value, dict) else params, params.get("sessionId"))
         if method == "droid.request_permission":
             for use in _list(params.get("toolUses")):
-                inner = use.get("toolUse") if isinstance(use, dict) else None
+                if not isinstance(use, dict):
+                    continue
+                inner = use.get("toolUse")
                 inner = inner if isinstance(inner, dict) else {}
                 self.out.state(
                     "approval",

@@ -35,6 +35,8 @@ STOPS = (
 )
 #: `error.type` of a call that a policy refused
 REFUSED = "policy_violation"
+#: what else `stats` counts; thoughts and prompts of tools are in the total only
+COUNTERS = ("total_tokens", "input", "tool_calls", "duration_ms", "models")
 #: what a `thought` record (proposed, in no release seen) may call its text
 _THOUGHT_KEYS = ("content", "thought", "thinking", "text")
 
@@ -85,8 +87,10 @@ class Mapper:
             return self._result(value)
         if kind == "init":
             self.out.commit(None)
-            self.model = _text(value.get("model"))
-            self.out.session_state(self._stamp(value), sessionId=_text(value.get("session_id")), model=self.model)
+            model = _text(value.get("model"))
+            self.model = None if model is None else ev.clean(model)
+            stamp = Stamp(timestamp=_text(value.get("timestamp")), model=model)
+            self.out.session_state(stamp, sessionId=_text(value.get("session_id")), model=model)
             return None
         if kind == "error":
             return self._error(value)
@@ -173,7 +177,7 @@ class Mapper:
         self.out.commit(None)
         stamp, stats, error = self._stamp(value), value.get("stats"), value.get("error")
         if isinstance(stats, dict):
-            extra = {key: item for key, item in stats.items() if key not in ("input_tokens", "output_tokens", "cached")}
+            extra = {key: stats[key] for key in COUNTERS if key in stats}
             self.out.usage(
                 "run",
                 tokens(

@@ -62,7 +62,7 @@ class Mapper:
             self._rewind(value["$rewindTo"])
             return None
         if isinstance(value.get("id"), str):
-            return self._message(value, value["id"], told_before=False)
+            return self._message(value, told_before=False)
         if isinstance(value.get("$set"), dict):
             return self._header(value["$set"])
         if "sessionId" in value and "projectHash" in value:
@@ -100,17 +100,17 @@ class Mapper:
         """These messages take the place of all so far. Those that both begin with stay."""
         same = 0
         for known, message in zip(self.messages, messages, strict=False):
-            if known != message["id"]:
+            if known != ev.clean(message["id"]):
                 break
             same += 1
         for message_id in list(self.messages)[same:][::-1]:
             self._take_back(message_id)
         for message in messages:
-            self._message(message, message["id"], told_before=True)
+            self._message(message, told_before=True)
 
     def _rewind(self, target: str) -> None:
         """The message and all after it are gone; an unknown target clears all."""
-        ids = list(self.messages)
+        ids, target = list(self.messages), ev.clean(target)
         for message_id in ids[ids.index(target) if target in self.messages else 0 :][::-1]:
             self._take_back(message_id)
 
@@ -121,10 +121,10 @@ class Mapper:
 
     # ------------------------------------------------------------ messages
 
-    def _message(self, value: dict[str, Any], message_id: str, *, told_before: bool) -> Outcome:
+    def _message(self, value: dict[str, Any], *, told_before: bool) -> Outcome:
         """A message, new or again. ``told_before``: as part of a history, whose calls may stand under other ids."""
-        kind = value.get("type")
-        stamp = Stamp(message_id=message_id, timestamp=_text(value.get("timestamp")), model=_text(value.get("model")))
+        kind, message_id = value.get("type"), ev.clean(value["id"])
+        stamp = Stamp(message_id=value["id"], timestamp=_text(value.get("timestamp")), model=_text(value.get("model")))
         new = message_id not in self.messages
         if kind == "user":
             return self._user(value, message_id, stamp, new)
@@ -194,9 +194,10 @@ class Mapper:
         call_id, name = _text(call.get("id")), _text(call.get("name"))
         if call_id is None:
             return None
-        owner = self.calls.get(call_id)
+        key = ev.clean(call_id)
+        owner = self.calls.get(key)
         if owner is None or not (told_before or owner == message_id):
-            self.calls[call_id] = message_id
+            self.calls[key] = message_id
             self.out.next_turn()
             self.out.call(call_id, name, call.get("args"), stamp)
             gemini.plan(self.out, name, call.get("args"), stamp)

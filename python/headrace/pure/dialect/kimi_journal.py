@@ -58,7 +58,8 @@ _MARKED = frozenset({"context", "turn", "usage", "llm", "profile", "config", "in
 
 def sign(record: dict[str, Any]) -> Sign | None:
     kind = record.get("type")
-    if not isinstance(kind, str) or not isinstance(record.get("time"), int):
+    time = record.get("time")
+    if not isinstance(kind, str) or not isinstance(time, int) or isinstance(time, bool):
         return None
     head, dot, _ = kind.partition(".")
     known = head in _MARKED or head in IGNORED
@@ -89,7 +90,7 @@ class Journal:
         self.seen = self.seen or kind != "metadata"
         stamp = Stamp(
             timestamp=ev.iso_millis(value.get("time")),
-            parent=self.agents.get(text(value.get("agentId")) or ""),
+            parent=self.agents.get(ev.clean(text(value.get("agentId")) or "")),
         )
         event = value.get("event")
         if kind == "context.append_loop_event" and isinstance(event, dict):
@@ -111,7 +112,7 @@ class Journal:
         if kind == "subagent.spawned":
             agent, call_id = text(value.get("subagentId")), text(value.get("parentToolCallId"))
             if agent is not None and call_id is not None:
-                self.agents[agent] = self.out.clean(call_id)
+                self.agents[self.out.clean(agent)] = self.out.clean(call_id)
         if kind == "prompt.aborted":
             self.cancelled = True
         return IGNORED.get(kind) or IGNORED.get(kind.partition(".")[0], UNKNOWN)
@@ -136,7 +137,7 @@ class Journal:
         stamp.message_id = text(event.get("stepUuid")) or self.step
         if kind == "content.part":
             part = event.get("part")
-            if isinstance(part, dict) and part.get("type") == "text" and part.get("text"):
+            if isinstance(part, dict) and part.get("type") == "text" and text(part.get("text")):
                 self.word = "answer"
             kimi.say(self.out, [part], self._model(stamp))
             return None
@@ -316,10 +317,11 @@ class Journal:
             return None
         if kind == "context.apply_compaction":
             self.summarised = True
-            summary = value.get("contextSummary") or value.get("summary")
+            summary = value.get("summary")
             if isinstance(summary, dict):
                 summary = "\n".join(kimi.texts_of(summary.get("content")))
-            self.out.state("compaction", stamp, phase="end", success=True, summary=text(summary))
+            summary = text(value.get("contextSummary")) or text(summary)
+            self.out.state("compaction", stamp, phase="end", success=True, summary=summary)
             return None
         if kind == "full_compaction.complete" and not self.summarised:
             self.out.state("compaction", stamp, phase="end", success=True)

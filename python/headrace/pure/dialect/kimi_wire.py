@@ -36,6 +36,8 @@ IGNORED = {
 STATUSES = {"finished": "completed", "cancelled": "cancelled", "max_steps_reached": "limit"}
 #: JSON-RPC errors that end a prompt; the others answer requests that were wrong or came at the wrong time
 PROMPT_ERRORS = (-32001, -32002, -32003, -32004, -32603)
+#: what a status has that ends a step; others tell of MCP servers and modes
+STEP_FACTS = ("token_usage", "message_id", "context_usage")
 #: requests of the client, if a log holds both directions
 CLIENT_METHODS = ("initialize", "prompt", "steer", "replay", "set_plan_mode", "cancel")
 
@@ -202,7 +204,7 @@ class Mapper:
 
     def _status(self, payload: dict[str, Any], stamp: Stamp) -> Outcome:
         usage = payload.get("token_usage")
-        if stamp.parent is None and payload.get("mcp_status") is None:
+        if stamp.parent is None and any(payload.get(key) is not None for key in STEP_FACTS):
             self.finished = True
         if not isinstance(usage, dict):
             return "status without usage"
@@ -297,7 +299,7 @@ class Mapper:
         call_id = None if call_id is None else self.out.clean(call_id)
         if kind in ("ApprovalRequest", "QuestionRequest"):
             if isinstance(request_id, str) and call_id is not None:
-                self.asked[request_id] = call_id
+                self.asked[self.out.clean(request_id)] = call_id
             message = payload.get("description")
             if kind == "QuestionRequest":
                 questions = payload.get("questions")
@@ -313,7 +315,7 @@ class Mapper:
             )
             return None
         request_id = payload.get("request_id")
-        call_id = self.asked.pop(request_id, None) if isinstance(request_id, str) else None
+        call_id = self.asked.pop(self.out.clean(request_id), None) if isinstance(request_id, str) else None
         if payload.get("response") == "reject" and call_id is not None:
             self.rejected.add(call_id)
         self.out.state(
@@ -348,10 +350,11 @@ class Mapper:
         result, error = value.get("result"), value.get("error")
         if isinstance(error, dict):
             message = kimi_journal.text(error.get("message"))
-            if error.get("code") not in PROMPT_ERRORS or message is None:
+            code = count(error.get("code"))
+            if code not in PROMPT_ERRORS or message is None:
                 return "error answer to another request"
             self.out.error(message, Stamp(), fatal=True)
-            self.out.state("end", Stamp(), outcome="failed", reason=f"code {error['code']}")
+            self.out.state("end", Stamp(), outcome="failed", reason=f"code {code}")
             return None
         if not isinstance(result, dict):
             return "answer to a request"
@@ -382,6 +385,6 @@ def _diffs(display: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         path, new, old, line = (block.get(key) for key in ("path", "new_text", "old_text", "new_start"))
         if isinstance(path, str) and isinstance(new, str):
             diffs.append(ev.diff(path, old if isinstance(old, str) else None, new))
-            known = isinstance(line, int) and not isinstance(line, bool)
-            places.append({"path": path, "line": line} if known else {"path": path})
+            line = count(line)
+            places.append({"path": path} if line is None else {"path": path, "line": line})
     return diffs, places

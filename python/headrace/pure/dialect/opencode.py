@@ -285,7 +285,7 @@ def user_text(out: Emitter, value: dict[str, Any], stamp: Stamp) -> Outcome:
     text = _text(value.get("text"))
     if not text:
         return "empty text"
-    out.whole(ev.USER, text, with_extra(stamp, {"synthetic": True}) if value.get("synthetic") is True else stamp)
+    out.whole(ev.USER, text, stamp.with_extra({"synthetic": True}) if value.get("synthetic") is True else stamp)
     return None
 
 
@@ -299,7 +299,7 @@ def error(out: Emitter, value: Any, stamp: Stamp) -> Outcome:
     for key in ("statusCode", "isRetryable", "ref"):
         if isinstance(data, dict) and data.get(key) is not None:
             extra[key] = data[key]
-    out.error(message, with_extra(stamp, extra), fatal=stamp.parent is None and outcome_of(value) != "limit")
+    out.error(message, stamp.with_extra(extra), fatal=stamp.parent is None and outcome_of(value) != "limit")
     return None
 
 
@@ -331,17 +331,6 @@ def _place(hunk: tool.Hunk) -> dict[str, Any]:
 def _span(time: dict[str, Any]) -> int | None:
     start, end = count(time.get("start")), count(time.get("end"))
     return end - start if start is not None and end is not None and end >= start else None
-
-
-def with_extra(stamp: Stamp, extra: dict[str, Any]) -> Stamp:
-    return Stamp(
-        session_id=stamp.session_id,
-        message_id=stamp.message_id,
-        timestamp=stamp.timestamp,
-        model=stamp.model,
-        parent=stamp.parent,
-        extra=extra,
-    )
 
 
 def _text(value: Any) -> str | None:

@@ -364,7 +364,7 @@ class Mapper:
             self.out.session_state(Stamp(), title=_text(value.get("name")))
             return None
         if kind == "extension_ui_request":
-            if value.get("method") not in DIALOGS:
+            if _text(value.get("method")) not in DIALOGS:
                 return "extension display"
             self.out.state("approval", Stamp(), phase="requested", message=_text(value.get("title")))
             return None

@@ -26,6 +26,7 @@ NAME = "qwen"
 OUTCOMES = {"error_max_turns": "limit", "error_max_budget_usd": "limit"}
 #: exit codes of runs that a cap ended: no record tells
 EXITS = {53: "the cap on session turns", 55: "a cap on tool calls or time"}
+COUNTERS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "total_tokens")
 CANCELLED = "Operation cancelled."
 API_ERROR = "[API Error: "
 AGENTS = ("agent", "task")
@@ -163,7 +164,7 @@ class Mapper:
             if thread is None:
                 self._speak()
             if chunk == ev.MESSAGE and thread is None and text.startswith(API_ERROR):
-                self.error = text
+                self.error = ev.clean(text)
                 return "error as text"
             self.out.delta(chunk, _index(event.get("index")), text, self._stamp(value))
             return None
@@ -221,10 +222,11 @@ class Mapper:
         error, self.error = self.error, None
         if error is None and text.startswith(API_ERROR):
             error = text
-        if error is None or not text.endswith(error):
+        if error is None or not ev.clean(text).endswith(error):
             return text
-        self._report(error, stamp, fatal=False)
-        return text[: len(text) - len(error)]
+        size = len(text) - len(error)
+        self._report(text[size:], stamp, fatal=False)
+        return text[:size]
 
     def _report(self, message: str, stamp: Stamp, *, fatal: bool) -> None:
         """A failure; it is printed as text first and then in the result."""
@@ -238,14 +240,11 @@ class Mapper:
         self.out.call(call_id, name, arguments, stamp)
         if name in AGENTS and stamp.parent is None:
             self.agents.append(call_id)
-        if name == "todo_write" and isinstance(arguments, dict):
-            entries = tool.plan_of(arguments.get("todos"))
-            if entries is not None:
-                self.out.plan(entries, stamp)
+        plan(self.out, name, arguments, stamp)
 
     def _usage(self, value: Any, stamp: Stamp) -> bool:
         """The usage of a turn; False for the zeros that all its records but the last print."""
-        if not isinstance(value, dict) or not any(count(item) for item in value.values()):
+        if not isinstance(value, dict) or not any(count(value.get(key)) for key in COUNTERS):
             return False
         self.out.usage("call", usage(value), stamp, key=stamp.message_id)
         return True
@@ -290,7 +289,7 @@ class Mapper:
             status=status,
             done=True,
             content=[ev.wrapped(ev.text_block(text)) for text in texts],
-            again=call_id in self.dropped,
+            again=ev.clean(call_id) in self.dropped,
         )
         if call_id in self.agents:
             self.agents.remove(call_id)
@@ -334,7 +333,7 @@ class Mapper:
         """A prompt: the person's next one, in a process that takes several."""
         self.out.commit(None)
         self.turn_over, self.interrupted, self.answered = True, False, False
-        self.said, self.reported = "", None
+        self.said, self.reported, self.dropped = "", None, []
         self.out.state("turn", stamp, phase="start")
 
     def _retry(self, data: dict[str, Any], stamp: Stamp) -> Outcome:
@@ -342,7 +341,7 @@ class Mapper:
             if self.turn_over and not count(data.get("discardedToolCalls")):
                 self.out.commit(None)  # the attempt that failed had said nothing
             else:
-                self.dropped = self.out.open_calls()
+                self.dropped += self.out.open_calls()
                 self.out.abandon(None, stamp)
                 self.said = ""
         self.out.state(
@@ -381,7 +380,7 @@ class Mapper:
         stamp, subtype, error = self._stamp(value), _text(value.get("subtype")), value.get("error")
         message = _text(error.get("message")) if isinstance(error, dict) else None
         failed = value.get("is_error") is True
-        if failed and value.get("duration_ms") == 0 and self.agents:
+        if failed and count(value.get("duration_ms")) == 0 and self.agents:
             if message is not None:
                 self.out.error(message, stamp, fatal=False, notice=True)
             return None  # that of a sub-agent
@@ -428,6 +427,14 @@ class Mapper:
             model=_text(message.get("model")),
             parent=_text(value.get("parent_tool_use_id")),
         )
+
+
+def plan(out: Emitter, name: str | None, arguments: Any, stamp: Stamp) -> None:
+    """The plan in the arguments of the todo tool."""
+    if name == "todo_write" and isinstance(arguments, dict):
+        entries = tool.plan_of(arguments.get("todos"))
+        if entries is not None:
+            out.plan(entries, stamp)
 
 
 def usage(value: dict[str, Any]) -> dict[str, Any]:

@@ -12,12 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 from .. import event as ev
-from .. import tool
 from ..emit import Emitter, count, price, tokens
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
-from . import SURE, UNKNOWN, Outcome, Sign
+from . import SURE, UNKNOWN, Outcome, Sign, qwen
 from .gemini_chat import diff_of, images_of, parts_of, result_of, text_of
 
 NAME = "qwen-chat"
@@ -37,7 +36,7 @@ IGNORED = {
     "goal_state": "goal state",
 }
 ABORT = "APIUserAbortError"
-_MATCHES = 16  # how many model calls wait for their other half
+_MATCHES = 256  # how many model calls wait for their other half
 
 _Triple = list[int | None]
 
@@ -45,9 +44,9 @@ _Triple = list[int | None]
 def sign(record: dict[str, Any]) -> Sign | None:
     if "sessionId" not in record or "parentUuid" not in record:
         return None
-    kind, message, version = record.get("type"), record.get("message"), _text(record.get("version"))
+    kind, message, version = _text(record.get("type")), record.get("message"), _text(record.get("version"))
     if isinstance(message, dict) and isinstance(message.get("parts"), list):
-        return Sign(SURE, f"a {kind} record with parentUuid and message.parts", version)
+        return Sign(SURE, f"a record ({kind or 'no type'}) with parentUuid and message.parts", version)
     if kind == "system" and "systemPayload" in record:
         return Sign(SURE, "a system record with systemPayload", version)
     return None
@@ -67,13 +66,13 @@ class Mapper:
 
     def map(self, record: Record) -> Outcome:
         value = record.value
-        uuid, kind = _text(value.get("uuid")), value.get("type")
+        uuid, kind = _kept(value.get("uuid")), value.get("type")
         stamp = self._stamp(value)
         if uuid is not None:
             if uuid in self.path:
                 return "record again"
             if value.get("isSidechain") is not True:
-                self._follow(uuid, _text(value.get("parentUuid")))
+                self._follow(uuid, _kept(value.get("parentUuid")))
         self.out.session_state(
             Stamp(timestamp=stamp.timestamp),
             sessionId=_text(value.get("sessionId")),
@@ -82,21 +81,21 @@ class Mapper:
         )
         if kind == "system":
             return self._system(value, stamp)
-        self._tell(value)
+        self._tell(value.get("usageMetadata") if kind == "assistant" else None, uuid, stamp)
         message = value.get("message")
         parts = parts_of(message.get("parts")) if isinstance(message, dict) else []
         if kind == "assistant":
-            self._assistant(value, parts, stamp)
+            self._assistant(parts, uuid, stamp)
             return None
         if kind == "tool_result":
             self._result(value, parts, stamp)
             return None
         if kind == "user":
-            return self._user(value, parts, stamp)
+            return self._user(value, parts, uuid, stamp)
         return UNKNOWN
 
     def close(self) -> None:
-        self._tell({})
+        self._tell(None, None, Stamp())
         self._settle_failure()
 
     def judge(self, run: Reducer, exit: Exit) -> Ending | None:
@@ -137,7 +136,7 @@ class Mapper:
 
     # ------------------------------------------------------------ messages
 
-    def _user(self, value: dict[str, Any], parts: list[dict[str, Any]], stamp: Stamp) -> Outcome:
+    def _user(self, value: dict[str, Any], parts: list[dict[str, Any]], uuid: str | None, stamp: Stamp) -> Outcome:
         if value.get("subtype") is not None or value.get("provenance", "real_user") != "real_user":
             self.ended = None
             return "notice from the harness"
@@ -145,29 +144,33 @@ class Mapper:
         self.ended = None
         if stamp.parent is None:
             self.out.state("turn", stamp, phase="start")
-        self.out.final(ev.USER, stamp.message_id, text_of(parts), stamp)
+        self._say(ev.USER, uuid, text_of(parts), stamp)
         for image in images_of(parts):
             self.out.image(ev.USER, image, stamp)
         return None
 
-    def _assistant(self, value: dict[str, Any], parts: list[dict[str, Any]], stamp: Stamp) -> None:
+    def _say(self, kind: str, uuid: str | None, text: str, stamp: Stamp) -> None:
+        """A text of a record; the record's uuid names it for a rewind."""
+        if uuid is None:
+            self.out.whole(kind, text, stamp)
+        else:
+            self.out.final(kind, uuid, text, stamp)
+
+    def _assistant(self, parts: list[dict[str, Any]], uuid: str | None, stamp: Stamp) -> None:
         self._retry()
         self.out.next_turn()
         self.out.session_state(Stamp(timestamp=stamp.timestamp), model=stamp.model)
         thoughts = "".join(p["text"] for p in parts if isinstance(p.get("text"), str) and p.get("thought") is True)
         text = text_of(parts)
-        self.out.final(ev.THOUGHT, stamp.message_id, thoughts, stamp)
-        self.out.final(ev.MESSAGE, stamp.message_id, text, stamp)
+        self._say(ev.THOUGHT, uuid, thoughts, stamp)
+        self._say(ev.MESSAGE, uuid, text, stamp)
         calls = [part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)]
         for call in calls:
             call_id, name, arguments = _text(call.get("id")), _text(call.get("name")), call.get("args")
             if call_id is None:
                 continue
             self.out.call(call_id, name, arguments, stamp)
-            if name == "todo_write" and isinstance(arguments, dict):
-                entries = tool.plan_of(arguments.get("todos"))
-                if entries is not None:
-                    self.out.plan(entries, stamp)
+            qwen.plan(self.out, name, arguments, stamp)
         if stamp.parent is None:
             self.ended = "completed" if text and not calls else None
 
@@ -184,7 +187,7 @@ class Mapper:
         content = [block for part in parts for block in result_of(part)]
         if not content and isinstance(display, str):
             content = ev.text_content(display)
-        measured = self.durations.pop(call_id, None)
+        measured = self.durations.pop(ev.clean(call_id), None)
         self.out.update(
             call_id,
             stamp,
@@ -215,7 +218,7 @@ class Mapper:
     def _telemetry(self, event: dict[str, Any], stamp: Stamp) -> Outcome:
         name = event.get("event.name")
         if name == "qwen-code.tool_call":
-            call_id, duration = _text(event.get("call_id")), price(event.get("duration_ms"))
+            call_id, duration = _kept(event.get("call_id")), price(event.get("duration_ms"))
             if call_id is not None and duration is not None and self.out.is_open(call_id):
                 self.durations[call_id] = duration
             return "telemetry"
@@ -223,7 +226,7 @@ class Mapper:
             return self._api_error(event, stamp)
         if name != "qwen-code.api_response":
             return "telemetry"
-        self._tell({})
+        self._tell(None, None, stamp)
         self._retry()
         call = Call(event, stamp)
         if call.triple in self.records:
@@ -231,9 +234,9 @@ class Mapper:
             return "usage again"
         parent = self._delegating(event.get("subagent_id"), event.get("subagent_type"))
         call.stamp.parent = parent
-        call.stamp.model = _text(event.get("model"))
+        call.stamp.model = _kept(event.get("model"))
         if parent is not None or "subagent_id" in event:
-            self._usage(call.usage, call.stamp, key=call.key, side=parent is None)
+            self._tell_side(call)
         else:
             self.untold = call
         return None
@@ -242,15 +245,14 @@ class Mapper:
         if "subagent_id" in event:
             return "telemetry"
         self._retry()
-        message = _text(event.get("error_message")) or _text(event.get("error")) or "a model call failed"
-        self.failure = (message, stamp)
+        message = _kept(event.get("error_message")) or _kept(event.get("error")) or "a model call failed"
+        self.failure = (message, _kept_stamp(stamp))
         self.ended = "cancelled" if event.get("error_type") == ABORT else "failed"
         return None
 
-    def _tell(self, value: dict[str, Any]) -> None:
-        """Counts a model call once: as its `assistant` record tells it, or as telemetry alone does."""
+    def _tell(self, counters: Any, uuid: str | None, stamp: Stamp) -> None:
+        """Counts a model call once: as the counters of its `assistant` record tell it, or as telemetry alone does."""
         call, self.untold = self.untold, None
-        counters = value.get("usageMetadata") if value.get("type") == "assistant" else None
         if isinstance(counters, dict):
             triple = [
                 count(counters.get(key)) for key in ("promptTokenCount", "candidatesTokenCount", "totalTokenCount")
@@ -263,14 +265,14 @@ class Mapper:
             else:
                 self.records = [*self.records, triple][-_MATCHES:]
         if call is not None:
-            self.telemetry = [*self.telemetry, call.triple][-_MATCHES:]
-            self._usage(call.usage, call.stamp, key=call.key, side=True)
+            self._tell_side(call)
         if isinstance(counters, dict):
-            stamp = self._stamp(value)
-            self._usage(_record_usage(counters), stamp, key=stamp.message_id, side=False)
+            self.out.usage("call", _record_usage(counters), stamp, key=uuid)
 
-    def _usage(self, usage: dict[str, Any], stamp: Stamp, *, key: str | None, side: bool) -> None:
-        self.out.usage("call", usage, stamp, key=key, side=side)
+    def _tell_side(self, call: Call) -> None:
+        """A call of a sub-agent or a helper; the sub-agent's own file, read behind the session, has it again."""
+        self.telemetry = [*self.telemetry, call.triple][-_MATCHES:]
+        self.out.usage("call", call.usage, call.stamp, key=call.key, side=call.stamp.parent is None)
 
     def _retry(self) -> None:
         """A failed model call was tried again: its error was none of the run."""
@@ -293,8 +295,8 @@ class Call:
     def __init__(self, event: dict[str, Any], stamp: Stamp) -> None:
         prompt, completion = count(event.get("input_token_count")), count(event.get("output_token_count"))
         self.triple = [prompt, completion, count(event.get("total_token_count"))]
-        self.key = _text(event.get("response_id"))
-        self.stamp = Stamp(session_id=stamp.session_id, timestamp=stamp.timestamp)
+        self.key = _kept(event.get("response_id"))
+        self.stamp = _kept_stamp(Stamp(session_id=stamp.session_id, timestamp=stamp.timestamp))
         self.usage = tokens(
             prompt,
             completion,
@@ -315,6 +317,21 @@ def _record_usage(counters: dict[str, Any]) -> dict[str, Any]:
 
 def _counts(value: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: value[key] for key in keys if count(value.get(key)) is not None}
+
+
+def _kept(value: Any) -> str | None:
+    """A text that is kept beyond its record, as it can be shown."""
+    return ev.clean(value) if isinstance(value, str) else None
+
+
+def _kept_stamp(stamp: Stamp) -> Stamp:
+    return Stamp(
+        session_id=_kept(stamp.session_id),
+        message_id=_kept(stamp.message_id),
+        timestamp=_kept(stamp.timestamp),
+        model=_kept(stamp.model),
+        parent=_kept(stamp.parent),
+    )
 
 
 def _text(value: Any) -> str | None:

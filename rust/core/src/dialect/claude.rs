@@ -85,7 +85,7 @@ const API_EVENTS: [&str; 6] = [
     "message_stop",
 ];
 /// Record types, a key that each has, and what that weighs.
-const MARKS: &[(&str, &str, u32)] = &[
+const MARKS: &[(&str, &str, i32)] = &[
     ("control_request", "request", 20),
     ("control_response", "response", 20),
     ("control_cancel_request", "request_id", 20),
@@ -142,7 +142,7 @@ fn sign(record: Value<'_>) -> Option<Sign> {
         }
         _ => {}
     }
-    let mark = |(name, key, _): &&(&str, &str, u32)| *name == &*kind && has(key);
+    let mark = |(name, key, _): &&(&str, &str, i32)| *name == &*kind && has(key);
     let (name, key, weight) = MARKS.iter().find(mark)?;
     Sign::new(*weight, format!("{name} with {key}"))
 }

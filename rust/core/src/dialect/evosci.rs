@@ -32,7 +32,7 @@ const IGNORED: &[(&str, &str)] = &[
 ];
 
 /// Keys that tell the record types apart from the same words of other harnesses: type, needed keys (sorted), weight.
-const SIGNS: &[(&str, &[&str], u32)] = &[
+const SIGNS: &[(&str, &[&str], i32)] = &[
     ("thinking", &["content", "id"], SURE),
     ("text", &["content"], 40),
     ("tool_call", &["args", "id", "name"], SURE),

@@ -6,38 +6,64 @@
 //!
 //! To add one: write its file, its Python twin, and a line in each table.
 
+mod acp;
 mod anthropic;
 mod claude;
 mod claude_transcript;
+mod codex;
+mod codex_appserver;
+mod codex_events;
+mod codex_responses;
+mod codex_rollout;
+mod codex_shapes;
+mod copilot;
+mod copilot_session;
+mod droid;
+mod droid_session;
+mod evolve;
 mod evosci;
+mod gemini;
+mod gemini_chat;
+mod kimi;
+mod kimi_context;
+mod kimi_journal;
+mod kimi_wire;
 mod minicode;
+mod opencode;
+mod opencode_export;
 mod pi;
 mod pi_session;
+mod qwen;
+mod qwen_chat;
 
 use std::borrow::Cow;
 
 use crate::emit::Emitter;
-use crate::json::{Text, Value};
+use crate::json::{Str, Text, Value};
 use crate::record::Record;
 use crate::run::{Ending, Exit, Reducer};
 
 /// A [`Sign`] of this weight decides alone.
-pub const SURE: u32 = 100;
+pub const SURE: i32 = 100;
 
 /// That a record belongs to a dialect: how sure (SURE decides alone, weights of several records add up) and why.
+///
+/// A weight of 0 only says that the record has the shape of one; a weight below 0 speaks against the dialect.
 pub struct Sign {
-    pub weight: u32,
+    pub weight: i32,
     pub why: Cow<'static, str>,
     pub version: Option<String>,
+    /// It is a whole session, which the harness writes as one pretty-printed object over many lines.
+    pub document: bool,
 }
 
 impl Sign {
-    pub fn new(weight: u32, why: impl Into<Cow<'static, str>>) -> Option<Sign> {
+    pub fn new(weight: i32, why: impl Into<Cow<'static, str>>) -> Option<Sign> {
         Sign::of_version(weight, why, None)
     }
 
     pub fn of_version(
-        weight: u32,
+        weight: i32,
         why: impl Into<Cow<'static, str>>,
         version: Option<String>,
     ) -> Option<Sign> {
@@ -46,6 +72,16 @@ impl Sign {
             weight,
             why,
             version,
+            document: false,
+        })
+    }
+
+    /// The sign of a document, sure.
+    pub fn of_document(why: &'static str) -> Option<Sign> {
+        let sign = Sign::new(SURE, why)?;
+        Some(Sign {
+            document: true,
+            ..sign
         })
     }
 }
@@ -65,6 +101,10 @@ pub enum Outcome {
 pub trait Mapper {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome;
 
+    /// Where a harness prints plain text instead of records when it fails: called before [`close`](Mapper::close) with
+    /// the lines after the last record that are no JSON, if there are any.
+    fn tail(&mut self, _lines: &[&str], _out: &mut Emitter<'_>) {}
+
     /// The end of the stream.
     fn close(&mut self, _out: &mut Emitter<'_>) {}
 
@@ -83,13 +123,37 @@ pub struct Dialect {
 
 /// Every dialect; the order is that of preference when a stream fits two equally well.
 pub static DIALECTS: &[Dialect] = &[
+    codex::DIALECT,
+    codex_appserver::DIALECT,
+    codex_rollout::DIALECT,
     pi::DIALECT,
     pi_session::DIALECT,
     evosci::DIALECT,
     minicode::DIALECT,
+    opencode::DIALECT,
+    opencode_export::DIALECT,
+    droid::DIALECT,
+    droid_session::DIALECT,
+    copilot::DIALECT,
+    copilot_session::DIALECT,
+    acp::DIALECT,
+    gemini::DIALECT,
+    gemini_chat::DIALECT,
+    qwen::DIALECT,
+    qwen_chat::DIALECT,
+    kimi::DIALECT,
+    kimi_wire::DIALECT,
+    kimi_context::DIALECT,
+    evolve::DIALECT,
     claude::DIALECT,
     claude_transcript::DIALECT,
 ];
+
+/// Why a line of text is a harness's, or None.
+pub type TextSign = fn(&str) -> Option<String>;
+
+/// What decides on streams without any record: harnesses that print plain text when they fail.
+pub static TEXT_SIGNS: &[(&str, TextSign)] = &[(kimi::DIALECT.name, kimi::text_sign)];
 
 /// The dialect of that name.
 pub fn named(name: &str) -> Option<&'static Dialect> {
@@ -98,11 +162,19 @@ pub fn named(name: &str) -> Option<&'static Dialect> {
 
 /// Whether the object has the shape of a top-level record of the dialect (of any, if none is known yet).
 pub fn is_record(value: Value<'_>, dialect: Option<&Dialect>) -> bool {
+    any_sign(value, dialect, |_| true)
+}
+
+/// Whether the object, printed over many lines and alone in its source, is one record of the dialect (of any).
+pub fn is_document(value: Value<'_>, dialect: Option<&Dialect>) -> bool {
+    any_sign(value, dialect, |sign| sign.document)
+}
+
+fn any_sign(value: Value<'_>, dialect: Option<&Dialect>, wanted: fn(Sign) -> bool) -> bool {
+    let signs = |dialect: &Dialect| (dialect.sign)(value).is_some_and(wanted);
     match dialect {
-        Some(dialect) => (dialect.sign)(value).is_some(),
-        None => DIALECTS
-            .iter()
-            .any(|dialect| (dialect.sign)(value).is_some()),
+        Some(dialect) => signs(dialect),
+        None => DIALECTS.iter().any(signs),
     }
 }
 
@@ -137,4 +209,20 @@ fn rule(table: &[(&str, &'static str)], kind: &str) -> Outcome {
 /// The text, unless it is empty.
 fn filled(text: Option<Text<'_>>) -> Option<Text<'_>> {
     text.filter(|text| !text.is_empty())
+}
+
+fn is_true(value: Option<Value<'_>>) -> bool {
+    value.and_then(|value| value.as_bool()) == Some(true)
+}
+
+/// The members of an object as a Python dict has them: of a repeated key, the last value.
+fn members(value: Value<'_>) -> Vec<(Str<'_>, Value<'_>)> {
+    let mut members: Vec<(Str<'_>, Value<'_>)> = Vec::new();
+    for (key, item) in value.entries() {
+        match members.iter_mut().find(|(k, _)| k.wtf8() == key.wtf8()) {
+            Some(known) => known.1 = item,
+            None => members.push((key, item)),
+        }
+    }
+    members
 }

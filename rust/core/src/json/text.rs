@@ -59,6 +59,19 @@ impl<'a> Text<'a> {
         }
     }
 
+    /// Several texts as one: lossy if one of them is.
+    pub fn concat(parts: impl IntoIterator<Item = Text<'a>>) -> Text<'a> {
+        let mut parts = parts.into_iter();
+        let Some(mut all) = parts.next() else {
+            return Text::default();
+        };
+        for part in parts {
+            all.text.to_mut().push_str(&part.text);
+            all.lossy |= part.lossy;
+        }
+        all
+    }
+
     /// The same text, borrowed.
     pub fn borrow(&self) -> Text<'_> {
         Text {

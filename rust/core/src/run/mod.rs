@@ -183,7 +183,9 @@ impl Reducer {
         known.started_at = started.map(str::to_owned);
         known.order = call.order.map(str::to_owned);
         known.status = Some(call.status.to_owned());
-        keep_result(known, call.content);
+        if !call.no_result {
+            keep_result(known, call.content);
+        }
         self.progress.called(call, event);
     }
 
@@ -217,7 +219,9 @@ impl Reducer {
             let ended = facts.ended_at.as_ref().or(event.stamp.timestamp.as_ref());
             known.ended_at = ended.map(|time| time.to_string());
         }
-        keep_result(known, update.content);
+        if !facts.no_result {
+            keep_result(known, update.content);
+        }
         if let Some(result) = &facts.result {
             known.result = Some(result.to_string());
         }
@@ -307,7 +311,10 @@ impl Reducer {
             })
             .collect();
         let stderr = exit.stderr_text();
-        if outcome == "failed" && errors.is_empty() && !stderr.is_empty() {
+        let reason = told.get("reason");
+        let reason = reason.as_ref().and_then(Data::text);
+        let by_stderr = outcome == "failed" || reason.as_deref() == Some("stderr"); // only that names the limit
+        if by_stderr && errors.is_empty() && !stderr.is_empty() {
             errors.push(map([
                 ("message", stderr.into_owned().into()),
                 ("fatal", true.into()),

@@ -1,0 +1,509 @@
+//! OpenCode's stored sessions (recorded: 1.1.34, 1.2.27, 1.18.33), in three forms.
+//!
+//! The document of `opencode export`: `info` and `messages`, each with its parts. Dumps of the database (1.2 and later),
+//! `{"table", "row"}` a line, and of the storage folder (1.1 and before), `{"file", "json"}` a line: there the messages
+//! come first and the parts of all sessions after them, so what ends a message (its error, a compaction) is told when
+//! the parts of a later one begin.
+//!
+//! More than on the stream: prompts, the text of a cut step, calls without an end, sub-agents' sessions (in dumps; the
+//! `task` call names its session). A message that failed has `error`. The totals of a session hold no sub-agent.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::opencode::{self, Failure, Seat};
+use super::{Dialect, Mapper, Outcome, SURE, Sign, is_true, rule};
+use crate::data::{Data, map};
+use crate::emit::Emitter;
+use crate::event::{Kind, Stamp, State, Tokens, iso_millis};
+use crate::json::{Tape, Text, Value};
+use crate::number::{count, price, total};
+use crate::record::Record;
+use crate::run::{Ending, Exit, Reducer};
+
+pub const DIALECT: Dialect = Dialect {
+    name: "opencode-export",
+    sign,
+    mapper: || Box::new(OpencodeExport::default()),
+};
+
+/// Tables of the database, and folders of the storage.
+const PLACES: [&str; 7] = [
+    "event",
+    "message",
+    "part",
+    "project",
+    "session",
+    "session_diff",
+    "todo",
+];
+const IGNORED_PLACES: &[(&str, &str)] = &[
+    ("event", "event log"),
+    ("project", "project"),
+    ("session_diff", "changes of the session"),
+    ("todo", "todo list"),
+];
+/// Parts that say nothing for events.
+const IGNORED_PARTS: &[(&str, &str)] = &[
+    ("agent", "agent"),
+    ("patch", "changed files"),
+    ("snapshot", "snapshot"),
+    ("subtask", "sub-task"),
+];
+
+fn sign(record: Value<'_>) -> Option<Sign> {
+    let info = record.get("info");
+    if info.is_some_and(|info| info.get("projectID").is_some())
+        && record.get("messages").is_some_and(|list| list.is_array())
+    {
+        let version = info.and_then(|info| info.text_of("version"));
+        return Some(Sign {
+            version: version.map(Text::into_string),
+            ..Sign::of_document("a session with info and messages")?
+        });
+    }
+    if let Some(table) = record.text_of("table")
+        && PLACES.contains(&&*table)
+        && let Some(row) = record.get("row").filter(Value::is_object)
+    {
+        let version = row.text_of("version").filter(|_| &*table == "session");
+        let version = version.map(Text::into_string);
+        return Sign::of_version(SURE, format!("a row of {}", &*table), version);
+    }
+    let file = record.text_of("file")?;
+    let folder = folder_of(&file).filter(|folder| PLACES.contains(folder))?;
+    record.get("json")?;
+    Sign::new(SURE, format!("a stored file of {folder}"))
+}
+
+fn folder_of(path: &str) -> Option<&str> {
+    path.ends_with(".json")
+        .then(|| path.split('/').next().unwrap_or(path))
+}
+
+/// What a message says of itself.
+struct Message {
+    id: String,
+    session: Option<String>,
+    from_user: bool,
+    model: Option<String>,
+    created: Option<Text<'static>>,
+    /// It was to have an error: what that says, if it says something.
+    error: Option<Option<Failure<'static>>>,
+    side: bool,
+    /// The last text of a compaction.
+    summary: Option<String>,
+}
+
+impl Message {
+    fn new(id: String, session: Option<String>, info: Option<Value<'_>>) -> Self {
+        let of = |key: &str| info.and_then(|info| info.get(key));
+        let text = |key: &str| info.and_then(|info| info.text_of(key));
+        let error = of("error").filter(Value::is_object);
+        Message {
+            id,
+            session,
+            from_user: text("role").as_deref() == Some("user"),
+            model: text("modelID").map(Text::into_string),
+            created: iso_millis(of("time").and_then(|time| time.get("created"))),
+            error: error.map(|error| Failure::of(error).map(Failure::into_static)),
+            side: is_true(of("summary")) || text("mode").as_deref() == Some("compaction"),
+            summary: None,
+        }
+    }
+}
+
+/// What the three forms say of a session.
+struct Session<'a> {
+    id: Option<String>,
+    parent: Option<String>,
+    version: Option<Text<'a>>,
+    model: Option<Text<'a>>,
+    directory: Option<Text<'a>>,
+    title: Option<Text<'a>>,
+    tokens: Option<Tokens<'a>>,
+}
+
+impl<'a> Session<'a> {
+    fn of_info(info: Value<'a>, parent: Option<String>) -> Self {
+        let tokens = info.get("tokens").filter(Value::is_object);
+        Session {
+            id: info.text_of("id").map(Text::into_string),
+            parent,
+            version: info.text_of("version"),
+            model: info.get("model").and_then(|model| model.text_of("id")),
+            directory: info.text_of("directory"),
+            title: info.text_of("title"),
+            tokens: tokens
+                .map(|tokens| opencode::usage_of(Some(tokens), info.get("cost"), Some(true))),
+        }
+    }
+
+    fn of_row(row: Value<'a>) -> Self {
+        let model = decoded(row.get("model"), |model| {
+            model.text_of("id").map(Text::into_string)
+        });
+        let of = |key: &str| row.get(key);
+        let data = |key: &str| -> Data<'a> { row.get(key).into() };
+        let [read, write] = ["tokens_cache_read", "tokens_cache_write"];
+        let (output, reasoning) = (count(of("tokens_output")), count(of("tokens_reasoning")));
+        Session {
+            id: row.text_of("id").map(Text::into_string),
+            parent: row.text_of("parent_id").map(Text::into_string),
+            version: row.text_of("version"),
+            model: model.flatten().map(Text::from),
+            directory: row.text_of("directory"),
+            title: row.text_of("title"),
+            tokens: Some(Tokens {
+                prompt: total([of("tokens_input"), of(read), of(write)]),
+                completion: opencode::plus(output, reasoning),
+                cached: count(of(read)),
+                cost: price(of("cost")),
+                extra: vec![
+                    ("reasoning".into(), data("tokens_reasoning")),
+                    (
+                        "cache".into(),
+                        map([("read", data(read)), ("write", data(write))]),
+                    ),
+                ],
+            }),
+        }
+    }
+}
+
+#[derive(Default)]
+struct OpencodeExport {
+    /// By session.
+    seats: HashMap<String, Seat>,
+    /// Dumps: the messages that have not ended, by session in order, and where each session is in it.
+    waiting: Vec<VecDeque<Message>>,
+    places: HashMap<String, usize>,
+    /// Session of a sub-agent: the call that delegated.
+    children: HashMap<String, String>,
+    /// Those that were told: their parent session.
+    sessions: HashMap<String, Option<String>>,
+    /// The session that the run is of.
+    main: Option<String>,
+}
+
+impl Mapper for OpencodeExport {
+    fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let value = record.value;
+        let messages = value.get("messages").filter(Value::is_array);
+        let info = value.get("info").filter(Value::is_object);
+        if let (Some(messages), Some(info)) = (messages, info) {
+            self.document(info, messages, out);
+            return Outcome::Mapped;
+        }
+        if let Some(row) = value.get("row").filter(Value::is_object) {
+            let table = value.text_of("table").unwrap_or_default();
+            return self.row(&table, row, out);
+        }
+        let file = value.text_of("file");
+        let folder = file.as_deref().and_then(folder_of).unwrap_or("");
+        if let ignored @ Outcome::Ignored(_) = rule(IGNORED_PLACES, folder) {
+            return ignored;
+        }
+        let Some(stored) = value.get("json").filter(Value::is_object) else {
+            return Outcome::Unknown;
+        };
+        let text = |key: &str| stored.text_of(key).map(Text::into_string);
+        match folder {
+            "session" => {
+                self.session(Session::of_info(stored, text("parentID")), out);
+                Outcome::Mapped
+            }
+            "message" => self.message(text("id"), text("sessionID"), stored),
+            "part" => {
+                let id = stored.text_of("id");
+                self.later_part(text("messageID"), text("sessionID"), id, stored, out)
+            }
+            _ => Outcome::Unknown,
+        }
+    }
+
+    fn close(&mut self, out: &mut Emitter<'_>) {
+        for message in std::mem::take(&mut self.waiting).into_iter().flatten() {
+            self.end(message, out);
+        }
+    }
+
+    fn judge(&self, _run: &Reducer, _exit: &Exit) -> Option<Ending> {
+        let main = self.main.as_deref().unwrap_or("");
+        self.seats.get(main)?.judge()
+    }
+}
+
+impl OpencodeExport {
+    // ---------------------------------------------------------------- the three forms
+
+    fn document(&mut self, info: Value<'_>, messages: Value<'_>, out: &mut Emitter<'_>) {
+        self.session(Session::of_info(info, None), out);
+        let session = info.text_of("id").map(Text::into_string);
+        for item in messages.items() {
+            let Some(told) = item.get("info").filter(Value::is_object) else {
+                continue;
+            };
+            let id = told.text_of("id").map(Text::into_string);
+            let mut message = Message::new(id.unwrap_or_default(), session.clone(), Some(told));
+            let parts = item
+                .get("parts")
+                .into_iter()
+                .flat_map(|parts| parts.items());
+            for part in parts.filter(Value::is_object) {
+                self.part(&mut message, part.text_of("id"), part, out);
+            }
+            self.end(message, out);
+        }
+    }
+
+    fn row(&mut self, table: &str, row: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let text = |key: &str| row.text_of(key).map(Text::into_string);
+        if table == "session" {
+            self.session(Session::of_row(row), out);
+            return Outcome::Mapped;
+        }
+        if table == "message" || table == "part" {
+            let told = decoded(row.get("data"), |data| {
+                if !data.is_object() {
+                    return Outcome::Unknown;
+                }
+                if table == "message" {
+                    return self.message(text("id"), text("session_id"), data);
+                }
+                let id = row.text_of("id");
+                self.later_part(text("message_id"), text("session_id"), id, data, out)
+            });
+            return told.unwrap_or(Outcome::Unknown);
+        }
+        rule(IGNORED_PLACES, table)
+    }
+
+    fn message(&mut self, id: Option<String>, session: Option<String>, info: Value<'_>) -> Outcome {
+        let Some(id) = id else {
+            return Outcome::Unknown;
+        };
+        let message = Message::new(id, session, Some(info));
+        let place = self.place(message.session.as_deref());
+        self.waiting[place].push_back(message);
+        Outcome::Ignored("message, told with its parts")
+    }
+
+    fn place(&mut self, session: Option<&str>) -> usize {
+        let session = session.unwrap_or("");
+        if let Some(place) = self.places.get(session) {
+            return *place;
+        }
+        self.waiting.push(VecDeque::new());
+        self.places
+            .insert(session.to_owned(), self.waiting.len() - 1);
+        self.waiting.len() - 1
+    }
+
+    /// A part in a dump: the messages before its own are over.
+    fn later_part(
+        &mut self,
+        message_id: Option<String>,
+        session: Option<String>,
+        id: Option<Text<'_>>,
+        part: Value<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        let Some(message_id) = message_id else {
+            return Outcome::Unknown;
+        };
+        let place = self.place(session.as_deref());
+        let mut next = self.waiting[place].pop_front();
+        while let Some(message) = next.take_if(|message| message.id < message_id) {
+            self.end(message, out); // ids ascend in time
+            next = self.waiting[place].pop_front();
+        }
+        let mut message = match next {
+            Some(message) if message.id == message_id => message,
+            other => {
+                if let Some(later) = other {
+                    self.waiting[place].push_front(later);
+                }
+                Message::new(message_id, session, None)
+            }
+        };
+        let outcome = self.part(&mut message, id, part, out);
+        self.waiting[place].push_front(message);
+        outcome
+    }
+
+    // ---------------------------------------------------------------- sessions, messages, parts
+
+    /// A session; one whose parent is in the same dump is a sub-agent's.
+    fn session(&mut self, session: Session<'_>, out: &mut Emitter<'_>) {
+        if let Some(id) = &session.id {
+            self.sessions.insert(id.clone(), session.parent.clone());
+        }
+        if let Some(parent) = &session.parent
+            && (self.sessions.contains_key(parent)
+                || session
+                    .id
+                    .as_ref()
+                    .is_some_and(|id| self.children.contains_key(id)))
+        {
+            return;
+        }
+        let id = session.id.map(Text::from);
+        let stamp = Stamp {
+            session_id: id.clone(),
+            ..Stamp::default()
+        };
+        let details = [
+            ("sessionId", id),
+            ("version", session.version),
+            ("model", session.model),
+            ("cwd", session.directory),
+            ("title", session.title),
+        ];
+        out.session_state(&details, &stamp);
+        if let Some(tokens) = session.tokens.filter(|tokens| tokens.prompt.is_some()) {
+            out.run_usage_so_far(&tokens, &stamp);
+        }
+    }
+
+    /// The call that delegated to the session; None for the main one.
+    fn thread(&mut self, session: Option<&str>) -> Option<String> {
+        let session = session.filter(|session| self.main.as_deref() != Some(session))?;
+        if let Some(call) = self.children.get(session) {
+            return Some(call.clone());
+        }
+        let parent = self.sessions.get(session).and_then(Option::as_ref);
+        if parent.is_some_and(|parent| self.sessions.contains_key(parent)) {
+            return Some(session.to_owned()); // a sub-agent whose call is not there
+        }
+        if self.main.is_none() {
+            self.main = Some(session.to_owned());
+        }
+        None
+    }
+
+    fn stamp<'a>(&mut self, message: &Message) -> Stamp<'a> {
+        Stamp {
+            session_id: message.session.clone().map(Text::from),
+            timestamp: message.created.clone(),
+            model: message.model.clone().map(Text::from),
+            parent: self.thread(message.session.as_deref()).map(Text::from),
+            ..Stamp::default()
+        }
+    }
+
+    fn part(
+        &mut self,
+        message: &mut Message,
+        id: Option<Text<'_>>,
+        part: Value<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        let kind = part.text_of("type").unwrap_or_default();
+        let mut stamp = self.stamp(message);
+        stamp.message_id = Some(message.id.clone().into());
+        stamp.timestamp = when(part).or(stamp.timestamp);
+        let session = message.session.clone().unwrap_or_default();
+        let seat = self.seats.entry(session).or_default();
+        match &*kind {
+            "text" | "file" if message.from_user => {
+                if stamp.thread().is_none() && !seat.turning {
+                    seat.turning = true;
+                    out.state(State::new("turn").with("phase", "start"), &stamp);
+                }
+                if &*kind == "text" {
+                    return opencode::user_text(part, &stamp, out);
+                }
+                return file(Kind::User, part, &stamp, out);
+            }
+            "compaction" => {
+                let trigger = if is_true(part.get("overflow")) {
+                    "overflow"
+                } else if is_true(part.get("auto")) {
+                    "auto"
+                } else {
+                    "manual"
+                };
+                let state = State::new("compaction").with("phase", "start");
+                out.state(state.with("trigger", trigger), &stamp);
+                return Outcome::Mapped;
+            }
+            "retry" => {
+                let state = State::new("retry")
+                    .with("phase", "start")
+                    .with("attempt", count(part.get("attempt")))
+                    .with(
+                        "message",
+                        part.get("error").and_then(opencode::error_message),
+                    );
+                out.state(state, &stamp);
+                return Outcome::Mapped;
+            }
+            "file" => return file(Kind::Message, part, &stamp, out),
+            "tool" => {
+                // a `task` call names the session of its sub-agent
+                let child = part.path(&["state", "metadata", "sessionId"]);
+                let child = child.and_then(|child| child.text());
+                if let (Some(child), Some(call)) = (child, part.text_of("callID")) {
+                    self.children
+                        .insert(child.into_string(), call.into_string());
+                }
+            }
+            "text" if message.side => {
+                message.summary = part.text_of("text").map(Text::into_string);
+            }
+            _ => {}
+        }
+        match opencode::part(&kind, id, part, seat, &stamp, message.side, out) {
+            Outcome::Unknown => rule(IGNORED_PARTS, &kind),
+            outcome => outcome,
+        }
+    }
+
+    /// All parts of the message were there.
+    fn end(&mut self, message: Message, out: &mut Emitter<'_>) {
+        let stamp = self.stamp(&message);
+        if message.side {
+            let state = State::new("compaction")
+                .with("phase", "end")
+                .with("success", message.error.is_none())
+                .with("summary", message.summary);
+            out.state(state, &stamp);
+        }
+        let Some(Some(failure)) = message.error else {
+            return;
+        };
+        failure.tell(&stamp, out);
+        let seat = self
+            .seats
+            .entry(message.session.unwrap_or_default())
+            .or_default();
+        if stamp.thread().is_none() {
+            seat.turning = false;
+            out.state(failure.end_of_turn(), &stamp);
+        }
+    }
+}
+
+fn file(kind: Kind, part: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
+    match opencode::image(part) {
+        Some(image) => {
+            out.image(kind, &image, stamp);
+            Outcome::Mapped
+        }
+        None => Outcome::Ignored("file"),
+    }
+}
+
+/// What `read` makes of a column that holds JSON text; None if it does not.
+fn decoded<T>(value: Option<Value<'_>>, read: impl FnOnce(Value<'_>) -> T) -> Option<T> {
+    let text = value?.text()?;
+    let mut tape = Tape::new();
+    let doc = tape.parse(text.as_bytes()).ok()?;
+    Some(read(doc.root()))
+}
+
+fn when(part: Value<'_>) -> Option<Text<'static>> {
+    let time = part.get("time")?;
+    let at = |key: &str| iso_millis(time.get(key));
+    at("end").or_else(|| at("start")).or_else(|| at("created"))
+}

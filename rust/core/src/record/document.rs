@@ -1,0 +1,130 @@
+//! The document rule. Some harnesses keep a session as ONE pretty-printed JSON document, of which no line is a record.
+//!
+//! When the first line that is not blank begins an object and is cut off, it is held back, and the lines after it too:
+//! if all that comes up to the end of the source is one JSON object, and a dialect knows it as a document, then it is
+//! one record, and those lines are its share. It is a stream with a damaged first line as soon as a later line cannot
+//! be one of a pretty-printed object: it stands alone as an object or array that is not empty, it begins like no JSON
+//! token, or more than `max_line_bytes` would be held. Then, and when the end disappoints, the lines are read like any
+//! others.
+
+use crate::frame::Line;
+use crate::json::Tape;
+
+/// Whether a line that is cut off begins an object.
+pub fn begins(body: &[u8]) -> bool {
+    body.iter().find(|byte| !is_blank(byte)) == Some(&b'{')
+}
+
+fn is_blank(byte: &u8) -> bool {
+    b" \t\r\n".contains(byte)
+}
+
+/// Lines that may be a document.
+#[derive(Debug)]
+pub struct Held {
+    /// Their bytes, line ends included.
+    text: Vec<u8>,
+    lines: Vec<HeldLine>,
+    /// How many of them make up the document; the rest is blank.
+    document: usize,
+}
+
+/// A line whose body stands in `text` from `start` on.
+#[derive(Clone, Copy, Debug)]
+struct HeldLine {
+    number: u64,
+    offset: u64,
+    size: u64,
+    start: usize,
+    len: usize,
+    ended: bool,
+}
+
+/// The text that all the lines make up, and where it stands.
+pub struct Document<'h> {
+    pub text: &'h [u8],
+    pub line: u64,
+    pub offset: u64,
+    pub share: u64,
+}
+
+impl Held {
+    pub fn new(line: &Line<'_>) -> Self {
+        let mut held = Held {
+            text: Vec::new(),
+            lines: Vec::new(),
+            document: 0,
+        };
+        held.push(line);
+        held
+    }
+
+    pub fn push(&mut self, line: &Line<'_>) {
+        self.lines.push(HeldLine {
+            number: line.number,
+            offset: line.offset,
+            size: line.size,
+            start: self.text.len(),
+            len: line.body.len(),
+            ended: line.ended,
+        });
+        self.text.extend_from_slice(line.body);
+        let line_end: &[u8] = match line.size - line.body.len() as u64 {
+            0 => b"",
+            1 => b"\n",
+            _ => b"\r\n",
+        };
+        self.text.extend_from_slice(line_end);
+    }
+
+    /// Whether a line may be the next one of the pretty-printed object whose beginning is held.
+    pub fn may_go_on(&self, line: &Line<'_>, limit: u64, tape: &mut Tape) -> bool {
+        if line.too_long || self.text.len() as u64 + line.size > limit {
+            return false;
+        }
+        let Some(first) = line.body.iter().find(|byte| !is_blank(byte)) else {
+            return true;
+        };
+        let last = line.body.iter().rev().find(|byte| !is_blank(byte));
+        if matches!(first, b'{' | b'[')
+            && matches!(last, Some(b'}' | b']'))
+            && let Ok(doc) = tape.parse(line.body)
+        {
+            return doc.root().is_empty();
+        }
+        matches!(
+            first,
+            b'"' | b'{' | b'}' | b'[' | b']' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n'
+        )
+    }
+
+    /// All that is held, as one text.
+    pub fn document(&mut self) -> Document<'_> {
+        let end = self.text.iter().rposition(|byte| !is_blank(byte));
+        let text = &self.text[..end.map_or(0, |end| end + 1)];
+        self.document = self.lines.partition_point(|line| line.start < text.len());
+        let share = self.lines[..self.document].iter().map(|line| line.size);
+        Document {
+            text,
+            line: self.lines[0].number,
+            offset: self.lines[0].offset,
+            share: share.sum(),
+        }
+    }
+
+    /// Forgets the lines of the document: they were a record.
+    pub fn keep_what_follows(&mut self) {
+        self.lines.drain(..self.document);
+    }
+
+    pub fn lines(&self) -> impl Iterator<Item = Line<'_>> {
+        self.lines.iter().map(|line| Line {
+            number: line.number,
+            offset: line.offset,
+            size: line.size,
+            body: &self.text[line.start..line.start + line.len],
+            ended: line.ended,
+            too_long: false,
+        })
+    }
+}
