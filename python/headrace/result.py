@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .types import Outcome
+if TYPE_CHECKING:
+    from .types import Outcome
 
 __all__ = ["Detection", "Report", "Run", "Verdict"]
 

@@ -111,7 +111,7 @@ class Reducer:
         else:
             self._block(event).images += 1
         if kind == ev.MESSAGE and thread is None:
-            self.progress.answered()
+            self.progress.answered(event)
 
     def _block(self, event: Event) -> Text:
         text = self.blocks.get(event.block)
