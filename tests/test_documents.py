@@ -8,7 +8,9 @@ import pytest
 
 from headrace.pure.record import Intake
 
-VALUE = {"sessionId": "s", "messages": [{"id": 1, "parts": []}, {}, "text", -1.5, None, True]}
+from .engines import ENGINES
+
+VALUE = {"sessionId": "s", "projectHash": "h", "messages": [{"id": 1, "parts": []}, {}, "text", -1.5, None, True]}
 PRETTY = json.dumps(VALUE, indent=2).encode()
 
 
@@ -58,19 +60,19 @@ def test_line_ends_of_windows_stay_in_the_record():
 RECORD = b'{"type": "x"}'
 
 
-@pytest.mark.parametrize(
-    "after",
-    [
-        PRETTY + b"\n" + RECORD,  # a stream that happens to begin with a pretty object
-        b"{\n" + RECORD,
-        b'{"type":"cut\n' + RECORD,
-        b"{\n  \nnpm notice\n" + RECORD,
-        b'{\n"a": [1,\n[2]\n]}\n' + RECORD,
-        RECORD + b"\n" + PRETTY,
-        PRETTY[:-1],  # cut off
-        PRETTY + b"\n}",
-    ],
-)
+DAMAGED = [
+    PRETTY + b"\n" + RECORD,  # a stream that happens to begin with a pretty object
+    b"{\n" + RECORD,
+    b'{"type":"cut\n' + RECORD,
+    b"{\n  \nnpm notice\n" + RECORD,
+    b'{\n"a": [1,\n[2]\n]}\n' + RECORD,
+    RECORD + b"\n" + PRETTY,
+    PRETTY[:-1],  # cut off
+    PRETTY + b"\n}",
+]
+
+
+@pytest.mark.parametrize("after", DAMAGED)
 def test_a_stream_with_a_damaged_line_keeps_its_account(after):
     records, report = every_size(after)
     lines = [line for line in after.split(b"\n") if line.strip()]
@@ -96,6 +98,21 @@ def test_a_record_is_not_held_back_by_a_damaged_line_before_it():
     intake = Intake(is_document=lambda value: True)
     assert not list(intake.feed(b'{"type":\n'))
     assert [record.line for record in intake.feed(RECORD + b"\n")] == [2]
+
+
+@pytest.mark.parametrize("max_line_bytes", [1 << 20, len(PRETTY) + 1, len(PRETTY) // 2, 5])
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_every_backend_keeps_the_same_account(size: int, max_line_bytes: int) -> None:
+    documents = [PRETTY, PRETTY.replace(b"\n", b"\r\n") + b"\r\n", b"\n\t\n" + PRETTY + b"\n \n\n"]
+    for data in [*documents, *DAMAGED, PRETTY.replace(b"projectHash", b"other")]:
+        told = []
+        for engine in ENGINES.values():
+            parser = engine(max_line_bytes=max_line_bytes)
+            for at in range(0, len(data), size):
+                parser.feed(data[at : at + size])
+            parser.close()
+            told.append((parser.report(), parser.run()["dialect"]))
+        assert told == [told[0]] * len(told)
 
 
 def is_json(line: bytes) -> bool:

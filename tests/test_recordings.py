@@ -1,4 +1,4 @@
-"""What a user relies on with real streams: the run is what the harness did, on both backends, however the bytes come."""
+"""Real streams: the run is what the harness did, on both backends, however the bytes come."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .truth import Stream, cases, recordings, wrong
 
 LIVE = [stream for stream in recordings() if stream.kind == "live"]
 ALL = [*recordings(), *cases()]
+
 
 def named(streams: list[Stream]) -> Any:
     return pytest.mark.parametrize("stream", streams, ids=[stream.name for stream in streams])

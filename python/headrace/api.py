@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterable
-from typing import IO, TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from . import _backend
+from .errors import SourceError
 from .result import Detection, Report, Run
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer, Self
+    import subprocess
+
+    from typing_extensions import Buffer
 
     from .types import OutputEvent
 
-    if _backend.TYPE_CHECKING:
-        from ._native import Record
 
 __all__ = ["Events", "Parser", "Records", "Source", "detect", "events", "records", "reduce"]
 
-Source = Union[
-    str, "os.PathLike[str]", "Buffer", int, IO[bytes], "subprocess.Popen[bytes]", Iterable["Buffer"]
-]
+
+class Readable(Protocol):
+    """A file object that gives bytes: an open file, ``sys.stdin.buffer``, a gzip file, an HTTP response."""
+
+    def read(self, size: int, /) -> bytes | None: ...
+
+
+Source = Union[str, "os.PathLike[str]", "Buffer", int, Readable, "subprocess.Popen[bytes]", Iterable["Buffer"]]
 """A path, bytes-like, a binary file object, a file descriptor, a ``Popen`` or an iterable of bytes.
 
 ``.gz`` and ``.zst`` are found by content, whatever the name says."""
@@ -30,6 +35,18 @@ Source = Union[
 OnMalformed = Callable[[dict[str, Any]], object]
 
 MAX_LINE_BYTES = 256 << 20
+KINDS = (
+    "agent_message_chunk",
+    "agent_thought_chunk",
+    "user_message_chunk",
+    "tool_call",
+    "tool_call_update",
+    "plan",
+    "error",
+    "usage",
+)
+"""Every event kind but ``state``."""
+
 DETECT_RECORDS = 64  # how many records `detect` reads at most
 
 
@@ -202,7 +219,7 @@ def records(
     The other arguments, and what is raised: see `events`.
     """
     stream = Records(
-        only=None if only is None else set(only),
+        only=None if only is None else _names(only),
         strict=strict,
         max_line_bytes=max_line_bytes,
         on_malformed=on_malformed,
@@ -268,22 +285,14 @@ def _detection(found: tuple[str, str | None, float, list[str]] | None) -> Detect
 def _kinds(only: Iterable[str] | None, state: bool) -> list[str] | None:
     """The kinds to build; None stands for all but `state`."""
     if only is None:
-        return [*_ALL, "state"] if state else None
+        return [*KINDS, "state"] if state else None
+    return [*_names(only), *(["state"] if state else [])]
+
+
+def _names(only: Iterable[str]) -> set[str]:
     if isinstance(only, str):
-        raise TypeError(f"only= takes a set of event kinds, not a string: {{{only!r}}}")
-    return [*only, "state"] if state else list(only)
-
-
-_ALL = (
-    "agent_message_chunk",
-    "agent_thought_chunk",
-    "user_message_chunk",
-    "tool_call",
-    "tool_call_update",
-    "plan",
-    "error",
-    "usage",
-)
+        raise TypeError(f"only= takes a set of names, not a string: {{{only!r}}}")
+    return set(only)
 
 
 def _attach(stream: Any, source: Source) -> None:
@@ -291,6 +300,8 @@ def _attach(stream: Any, source: Source) -> None:
     if isinstance(source, (str, os.PathLike)):
         stream.attach_path(source)
     elif isinstance(source, int) and not isinstance(source, bool):
+        if source < 0:
+            raise SourceError(f"{source} is no file descriptor")
         stream.attach_descriptor(source, f"file descriptor {source}")
     else:
         from .pure.source import open_chunks

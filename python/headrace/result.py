@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, NamedTuple
 
 from .types import Outcome
@@ -36,7 +35,7 @@ class _Facts:
 
     def to_dict(self) -> dict[str, Any]:
         """A copy as plain dicts and lists, which JSON can hold."""
-        return copy.deepcopy(self._facts)
+        return _copy(self._facts)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -47,12 +46,25 @@ class _Facts:
             raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(self._facts)}") from None
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other._facts == self._facts  # type: ignore[attr-defined]
+        return type(other) is type(self) and other._facts == self._facts
 
     __hash__ = None  # type: ignore[assignment]
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._facts]
+
+
+def _copy(facts: dict[str, Any]) -> dict[str, Any]:
+    """A copy of nested dicts and lists. No recursion: the wire may nest 1,024 levels."""
+    copy = facts.copy()
+    due: list[Any] = [copy]
+    while due:
+        container = due.pop()
+        for key, inner in container.items() if isinstance(container, dict) else enumerate(container):
+            if isinstance(inner, (dict, list)):
+                container[key] = inner.copy()
+                due.append(container[key])
+    return copy
 
 
 class Report(_Facts):
@@ -124,13 +136,14 @@ class Run(_Facts):
         verdict: a `Verdict`.
         final_text: the last of ``texts``, whether or not the run completed; None if there is none.
         texts, thinking: the main thread's blocks of text and of thought, in order.
-        messages: what persons and agents said, sub-agents included: role, text, images, message_id, model, parent, line.
-        tool_calls: id, name, kind, title, input, status, ok (None: no result was seen), result, raw_output, parent (id of
-            the delegating call), exit_code, started_at, ended_at (ISO 8601), duration_ms.
+        messages: what persons and agents said, sub-agents included: role, text, images, message_id, model,
+            parent, line.
+        tool_calls: id, name, kind, title, input, status, ok (None: no result was seen), result, raw_output, parent (id
+            of the delegating call), exit_code, started_at, ended_at (ISO 8601), duration_ms.
         plan: the last plan, None if there was none.
         subagents: tool_call_id, name, texts, thinking, tool_calls, result of each sub-agent.
-        usage: ``calls`` (the sum over distinct model calls), ``run`` (the harness's own total, None if it prints none) and
-            ``difference`` (why the two differ). Counters that were not printed are None, never 0.
+        usage: ``calls`` (the sum over distinct model calls), ``run`` (the harness's own total, None if it prints none)
+            and ``difference`` (why the two differ). Counters that were not printed are None, never 0.
         cost_usd: what the harness says the run cost, in US dollars; None if it says nothing.
         errors: message, fatal, line of what failed; retries and warnings are not errors.
         retries, compactions: how many.

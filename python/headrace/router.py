@@ -10,7 +10,7 @@ from .result import Run
 
 __all__ = ["Router"]
 
-_KINDS = frozenset((*api._ALL, "state"))
+_KINDS = frozenset((*api.KINDS, "state"))
 _Handler = TypeVar("_Handler", bound=Callable[[Any], object])
 
 
@@ -24,7 +24,9 @@ class Router:
     >>> @router.on_record("usage_stats")
     ... def count(record):
     ...     print(record["input_tokens"], "tokens")
-    >>> run = router.run(b'{"type": "text", "content": "Hi"}\\n{"type": "usage_stats", "input_tokens": 3, "output_tokens": 1}\\n')
+    >>> run = router.run(b'''{"type": "text", "content": "Hi"}
+    ... {"type": "usage_stats", "input_tokens": 3, "output_tokens": 1}
+    ... ''')
     Hi
     3 tokens
     """
@@ -76,7 +78,7 @@ class Router:
 
         What a handler raises ends the reading and reaches the caller. Arguments and errors: see `headrace.events`.
         """
-        kinds = {*self._events, *api._ALL} if self._otherwise else set(self._events)
+        kinds = {*self._events, *api.KINDS} if self._otherwise else set(self._events)
         stream = api.Events(
             dialect=dialect,
             kinds=kinds,

@@ -7,7 +7,7 @@ Every event is a plain dict. Optional keys come from the wire or are absent; the
 from __future__ import annotations
 
 import sys
-from typing import Any, Literal, TypedDict, Union
+from typing import Any, Literal, TypedDict
 
 if sys.version_info >= (3, 11):
     from typing import NotRequired
@@ -29,7 +29,7 @@ class ImageContent(TypedDict):
     uri: NotRequired[str]
 
 
-ContentBlock = Union[TextContent, ImageContent]
+ContentBlock = TextContent | ImageContent
 
 
 class DiffContent(TypedDict):
@@ -44,7 +44,7 @@ class WrappedContent(TypedDict):
     content: ContentBlock
 
 
-ToolCallContent = Union[WrappedContent, DiffContent]
+ToolCallContent = WrappedContent | DiffContent
 
 # ---------------------------------------------------------------- tools
 
@@ -131,16 +131,16 @@ class AgentUsage(TypedDict):
     usage: TokenUsage
 
 
-SessionUpdate = Union[
-    AgentMessageChunk,
-    AgentThoughtChunk,
-    UserMessageChunk,
-    ToolCall,
-    ToolCallUpdate,
-    Plan,
-    AgentError,
-    AgentUsage,
-]
+SessionUpdate = (
+    AgentMessageChunk
+    | AgentThoughtChunk
+    | UserMessageChunk
+    | ToolCall
+    | ToolCallUpdate
+    | Plan
+    | AgentError
+    | AgentUsage
+)
 
 # ---------------------------------------------------------------- the ninth kind, with state=True
 
@@ -232,9 +232,9 @@ class EndState(TypedDict):
     reason: NotRequired[str]
 
 
-StateUpdate = Union[
-    SessionState, TurnState, RetryState, CompactionState, ApprovalState, QueueState, ModelState, EndState
-]
+StateUpdate = (
+    SessionState | TurnState | RetryState | CompactionState | ApprovalState | QueueState | ModelState | EndState
+)
 
 # ---------------------------------------------------------------- the event
 

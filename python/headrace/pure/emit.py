@@ -31,7 +31,7 @@ class Block:
         self.order = order
         self.text = ""  # as emitted
         self.half = ""  # a high surrogate that waits for its low half
-        self.shown = False  # a chunk of it was emitted
+        self.shown = order is not None  # it has its place: by its order, or that of its first chunk
 
 
 class TextLog:
@@ -72,8 +72,8 @@ class Call:
 class Emitter:
     """Turns what mappers say into events for a sink.
 
-    ``line``, ``offset`` and ``surrogates`` are set by the parser before each record; ``lossy`` tells it afterwards that a
-    text of the record could not be shown as it was.
+    ``line``, ``offset`` and ``surrogates`` are set by the parser before each record; ``lossy`` tells it afterwards that
+    a text of the record could not be shown as it was.
     """
 
     def __init__(self, sink: Callable[[Event], None], dialect: str) -> None:
@@ -421,7 +421,7 @@ class Emitter:
     def clean_value(self, value: Any) -> Any:
         """The same for all texts in a value that comes from inside a text, or from an earlier record."""
         cleaned = ev.clean_value(value)
-        if cleaned != value:
+        if cleaned is not value:
             self.lossy = True
         return cleaned
 

@@ -36,6 +36,8 @@ class _Pull:
         self._done = False
 
     def feed(self, chunk: Chunk) -> list[Any]:
+        if not isinstance(chunk, (bytes, bytearray, memoryview)):
+            chunk = memoryview(chunk).cast("B")  # what has no bytes at all raises TypeError
         fed: list[Any] = self._parser.feed(chunk)
         return fed
 
@@ -133,9 +135,7 @@ class Reader(_Pull):
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         super().__init__()
-        self._parser = _Reader(
-            only=only, strict=strict, max_line_bytes=max_line_bytes, on_malformed=on_malformed
-        )
+        self._parser = _Reader(only=only, strict=strict, max_line_bytes=max_line_bytes, on_malformed=on_malformed)
 
 
 def _slices(chunks: Iterator[Chunk]) -> Iterator[Chunk]:

@@ -89,7 +89,8 @@ class Event:
         return kind
 
     def to_dict(self) -> dict[str, Any]:
-        stamp, event = self.stamp, {"update": self.update}
+        stamp = self.stamp
+        event: dict[str, Any] = {"update": self.update}
         for key, value in zip(
             _KEYS,
             (stamp.session_id, stamp.message_id, stamp.timestamp, stamp.model, stamp.parent, stamp.extra),
@@ -123,14 +124,25 @@ def clean(text: str) -> str:
 
 
 def clean_value(value: Any) -> Any:
-    """A JSON value with all its texts and keys clean."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list):
-        return [clean_value(item) for item in value]
-    if isinstance(value, dict):
-        return {clean(key): clean_value(item) for key, item in value.items()}
-    return value
+    """A JSON value with all its texts and keys clean. Returns the same object when they were."""
+    result, changed = [value], False
+    due: list[Any] = [result]
+    while due:  # no recursion: the wire may nest 1,024 levels
+        container = due.pop()
+        for key, inner in container.items() if isinstance(container, dict) else enumerate(container):
+            cleaned = inner
+            if isinstance(inner, str):
+                cleaned = clean(inner)
+                changed = changed or cleaned is not inner
+            elif isinstance(inner, dict):
+                cleaned = {clean(name): item for name, item in inner.items()}
+                changed = changed or cleaned.keys() != inner.keys()
+                due.append(cleaned)
+            elif isinstance(inner, list):
+                cleaned = inner.copy()
+                due.append(cleaned)
+            container[key] = cleaned
+    return result[0] if changed else value
 
 
 # ---------------------------------------------------------------- content blocks

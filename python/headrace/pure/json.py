@@ -18,8 +18,8 @@ tell the first fault met when reading from the left:
 
 from __future__ import annotations
 
-import math
 import json as _std
+import math
 import re
 from collections.abc import Iterator
 from typing import Any, NoReturn

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import event as ev
 from .detect import Detection, Detector
-from .dialect import DIALECTS, UNKNOWN, Mapper, is_document, is_record
+from .dialect import DIALECTS, Mapper, is_document, is_record
 from .emit import Emitter
 from .event import Event
 from .record import Intake, Record
@@ -160,10 +160,10 @@ class Parser:
         outcome = mapper.map(record)
         if outcome is None:
             self._report.event(record)
-        elif outcome is UNKNOWN:
-            self._report.unknown_type(record, record.type)
-        else:
+        elif isinstance(outcome, str):
             self._report.ignore(record, outcome)
+        else:
+            self._report.unknown_type(record, record.type)
         if emitter.lossy and not record.lossy:  # the intake has counted the latter
             self._report.lossy += 1
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from .detect import Detection, Detector
-from .dialect import is_record
+from .dialect import is_document, is_record
 from .record import Intake, Record
 
 NOT_ASKED_FOR = "type not asked for"  # the rule by which records of other types are left out
@@ -31,6 +31,7 @@ class Reader:
             max_line_bytes=max_line_bytes,
             on_malformed=on_malformed,
             is_record=lambda value: is_record(value, self._detection and self._detection.dialect),
+            is_document=lambda value: is_document(value, self._detection and self._detection.dialect),
         )
 
     @property

@@ -76,6 +76,8 @@ struct Block {
     text: String,
     /// A high surrogate that waits for its low half, with the stamp of its line.
     half: Option<(u16, Stamp<'static>)>,
+    /// A chunk of it was emitted.
+    shown: bool,
 }
 
 /// The blocks of one thread and kind that can still change, in order.
@@ -196,6 +198,8 @@ pub struct Call<'a> {
     /// A new call, even if one with this id is still open in this turn.
     pub again: bool,
     pub started_at: Option<Text<'a>>,
+    /// The content is about the call, not its result.
+    pub no_result: bool,
     /// Places the call in the run, as [`Emitter::whole_in_order`] does blocks.
     pub order: Option<Text<'a>>,
 }
@@ -218,6 +222,7 @@ impl<'a> Call<'a> {
             locations: None,
             again: false,
             started_at: None,
+            no_result: false,
             order: None,
         }
     }
@@ -273,6 +278,12 @@ impl<'s> Emitter<'s> {
     /// Whether a text of the record could not be shown as it was.
     pub fn is_lossy(&self) -> bool {
         self.lossy
+    }
+
+    /// The text as it can be encoded; marks the record lossy if that changed it.
+    pub fn clean<'a>(&mut self, text: Text<'a>) -> Cow<'a, str> {
+        self.lossy |= text.is_lossy();
+        text.into_cow()
     }
 
     // ---------------------------------------------------------------- text
@@ -405,6 +416,13 @@ impl<'s> Emitter<'s> {
             block: self.memory.block_count,
         };
         self.emit(EventUpdate::Chunk(chunk), stamp);
+    }
+
+    /// A chunk for a content block that events have no shape for: the stamp's `extra` holds it.
+    pub fn blank(&mut self, kind: Kind, stamp: &Stamp<'_>) {
+        self.memory.block_count += 1;
+        let number = self.memory.block_count;
+        self.chunk(kind, number, "", 0, stamp);
     }
 
     /// The text so far of the open block `key`; None if no such block is open.
@@ -600,6 +618,7 @@ impl<'s> Emitter<'s> {
             locations,
             call: number,
             started_at: call.started_at.as_deref(),
+            no_result: call.no_result,
             order: call.order.as_deref(),
         };
         self.emit(EventUpdate::ToolCall(event), stamp);
@@ -841,6 +860,7 @@ impl<'s> Emitter<'s> {
         for (_, _, open) in &mut log.open {
             *open += usize::from(*open >= at);
         }
+        let shown = order.is_some(); // its place is given
         log.blocks.insert(
             at,
             Block {
@@ -848,6 +868,7 @@ impl<'s> Emitter<'s> {
                 order,
                 text: String::new(),
                 half: None,
+                shown,
             },
         );
         at
@@ -857,6 +878,7 @@ impl<'s> Emitter<'s> {
         if text.is_empty() {
             return;
         }
+        let at = self.show(thread, kind, at);
         let later = self.later_chars(thread, kind, at);
         let block = self.block(thread, kind, at);
         block.text.push_str(text);
@@ -870,6 +892,8 @@ impl<'s> Emitter<'s> {
         if block.text == text {
             return;
         }
+        let at = self.show(thread, kind, at);
+        let block = self.block(thread, kind, at);
         let same = common_prefix(&block.text, text);
         let gone = block.text[same..].chars().count();
         block.text.truncate(same);
@@ -878,6 +902,25 @@ impl<'s> Emitter<'s> {
         let gone = gone + self.later_chars(thread, kind, at);
         self.chunk(kind, number, &text[same..], gone, stamp);
         self.say_later_again(thread, kind, at, stamp);
+    }
+
+    /// The place of a block of which something is emitted now: that of its first chunk.
+    fn show(&mut self, thread: usize, kind: Kind, at: usize) -> usize {
+        let log = self.log(thread, kind);
+        if log.blocks[at].shown {
+            return at;
+        }
+        log.blocks[at].shown = true;
+        log.blocks[at..].rotate_left(1);
+        let last = log.blocks.len() - 1;
+        for (_, _, place) in &mut log.open {
+            if *place == at {
+                *place = last;
+            } else if *place > at {
+                *place -= 1;
+            }
+        }
+        last
     }
 
     /// Characters of the blocks after this one: what is emitted for this one must move them back.

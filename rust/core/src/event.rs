@@ -254,6 +254,8 @@ pub struct ToolCall<'e> {
     /// Number of the call: an id may name several calls, a number names one.
     pub call: u32,
     pub started_at: Option<&'e str>,
+    /// The content is about the call, not its result.
+    pub no_result: bool,
     /// Its place among the calls of the run: before those with a greater one.
     pub order: Option<&'e str>,
 }
@@ -286,6 +288,8 @@ pub struct Facts<'a> {
     pub ended_at: Option<Text<'a>>,
     /// The result's text, where it is not the content's.
     pub result: Option<Text<'a>>,
+    /// The content is about the call, not its result.
+    pub no_result: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -10,6 +10,9 @@ use crate::source::SourceError;
 /// Longer lines are dropped unless the caller says otherwise.
 pub const DEFAULT_MAX_LINE_BYTES: u64 = 256 << 20;
 
+/// What the decoder's offsets, which have 32 bits, can tell.
+pub const MAX_TEXT_BYTES: u64 = u32::MAX as u64 - 1;
+
 /// How much of a line that is too long, or malformed, is kept to show.
 pub const KEPT_BYTES: usize = 200;
 
@@ -62,7 +65,7 @@ impl Framer {
     /// the decoder's offsets have 32 bits.
     pub fn new(max_line_bytes: u64) -> Self {
         Framer {
-            max_line_bytes: max_line_bytes.min(u64::from(u32::MAX) - 1),
+            max_line_bytes: max_line_bytes.min(MAX_TEXT_BYTES),
             bom_bytes: 0,
             number: 0,
             offset: 0,

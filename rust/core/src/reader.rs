@@ -99,4 +99,9 @@ impl Consumer<Error> for Line<'_> {
         let known = self.filter.detection.as_ref();
         dialect::is_record(value, known.map(|found| found.dialect))
     }
+
+    fn is_document(&self, value: Value<'_>) -> bool {
+        let known = self.filter.detection.as_ref();
+        dialect::is_document(value, known.map(|found| found.dialect))
+    }
 }

@@ -6,7 +6,7 @@ mod salvage;
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line};
+use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, MAX_TEXT_BYTES};
 use crate::json::{JsonError, Reason, Str, Tape, Value};
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
@@ -377,7 +377,7 @@ impl Reader {
         consumer: &mut impl Consumer<E>,
     ) -> Result<(), E> {
         let Reader { tape, held, .. } = self;
-        let limit = self.options.max_line_bytes;
+        let limit = self.options.max_line_bytes.min(MAX_TEXT_BYTES);
         match held {
             Some(held) if held.may_go_on(line, limit, tape) => held.push(line),
             _ => {

@@ -429,9 +429,11 @@ class Mapper:
         if status == "active":
             self._begin(stamp)
         elif status == "systemError":
-            self.system_error = True
             if self.ended:  # the answer said "end_turn" before
                 self.out.state("turn", stamp, phase="end", outcome="failed", reason=status)
+            else:
+                self._begin(stamp)
+            self.system_error = True
         elif status == "idle":
             self.system_error = False
         error = mapping(codex.get("error"))
@@ -439,6 +441,7 @@ class Mapper:
         if message is not None and error.get("willRetry") is True:
             self.out.state("retry", stamp, phase="start", message=text_of(error.get("additionalDetails")) or message)
         elif message is not None:
+            self._begin(stamp)
             self.failure, self.limit = True, acp_agents.names_limit(error.get("codexErrorInfo"))
             self.out.error(message, stamp, fatal=True)
         return None if message is not None or status is not None or "title" in update else "session info"
@@ -498,7 +501,7 @@ class Mapper:
             if self.calls.is_new("session/request_permission", call_id):
                 self._break()
                 self._opens(stamp)
-            self.calls.ask(call_id, update, stamp)
+            self.calls.ask(call_id, update or subject, stamp)
         if self.merged and "id" in value:
             self.asks[request_id(value["id"])] = Ask(self.out, call_id, params.get("options"))
         self.out.state(

@@ -41,10 +41,10 @@ AGENTS: dict[str, Agent] = {
     "codex-zed": Agent(sections=True),
     "copilot": Agent(usage=SESSION, notices=(("Error: ", "error"), ("Warning: ", "warning"), ("Info: ", "info"))),
     "droid": Agent(whole=True),
-    "gemini": Agent(),
+    "gemini": Agent(notices=(("[API Error", "error"),)),
     "kimi": Agent(title_is_name=True),
     "opencode": Agent(usage=CALL, title_is_name=True),
-    "qwen": Agent(),
+    "qwen": Agent(notices=(("[API Error", "error"),)),
 }
 #: parts of `agentInfo.name`, in lower case; the first that fits
 _NAMES = (
@@ -99,7 +99,7 @@ def tool_name(agent: str, call_id: str, update: dict[str, Any], first: bool) -> 
     if first and AGENTS[agent].title_is_name and isinstance(title, str) and title and " " not in title:
         return title
     if agent == "gemini" and "__" in call_id:
-        return call_id.partition("__")[0]
+        return call_id.partition("__")[0] or None
     return None
 
 

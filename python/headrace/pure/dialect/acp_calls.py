@@ -113,7 +113,7 @@ class Calls:
             self._apply(call_id, call, {"rawInput": raw_input}, stamp)
         stamp.extra = None
         call.asked = True
-        if call_id not in self.refused:
+        if not call.closed and call_id not in self.refused:
             self.refused.append(call_id)
 
     def allow(self, call_id: str) -> None:

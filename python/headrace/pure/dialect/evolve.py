@@ -54,6 +54,7 @@ def sign(record: dict[str, Any]) -> Sign | None:
 class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
+        self.keys: dict[str, str] = {}  # key of the latest call of an id
         self.saying: dict[str | None, tuple[str, str | None]] = {}  # kind and messageId of a thread's open block
         self.stateful = False  # the stream has state events: they tell session and model
         self.failed = False  # a fatal error came, and no answer since
@@ -66,7 +67,7 @@ class Mapper:
         kind = update.get("sessionUpdate")
         stamp = self._stamp(value)
         if not self.stateful and kind != ev.STATE and stamp.parent is None:
-            self.out.session_state(Stamp(), sessionId=stamp.session_id, model=stamp.model)
+            self.out.session_state(Stamp(), sessionId=stamp.session_id or None, model=stamp.model or None)
         if kind in ev.CHUNKS:
             return self._chunk(str(kind), update.get("content"), stamp)
         self._end_block(stamp.parent)
@@ -142,7 +143,7 @@ class Mapper:
         call_id = self._clean(update.get("toolCallId"))
         if call_id is None:
             return UNKNOWN
-        key = scoped(call_id, stamp)
+        key = self._key(call_id, stamp, starts=True)
         status, kind = update.get("status"), update.get("kind")
         content, locations = _content(update.get("content")), _locations(update.get("locations"))
         if self.out.is_open(key) and status in ("completed", "failed"):
@@ -171,7 +172,7 @@ class Mapper:
         self.out.update(
             call_id,
             stamp,
-            key=scoped(call_id, stamp),
+            key=self._key(call_id, stamp, starts=False),
             status=status if status in STATUSES else None,
             title=_text(update.get("title")),
             content=_content(update.get("content")),
@@ -180,6 +181,14 @@ class Mapper:
             again=True,
         )
         return None
+
+    def _key(self, call_id: str, stamp: Stamp, *, starts: bool) -> str:
+        """Sub-agents may use the same ids, but not every line of a call says whose it is."""
+        key, latest = scoped(call_id, stamp), self.keys.get(call_id)
+        if latest is not None and not self.out.knows(latest if starts else key):
+            key = latest
+        self.keys[call_id] = key
+        return key
 
     # ------------------------------------------------------------ the rest
 

@@ -91,9 +91,7 @@ class Mapper:
         if kind in ("tool_result", "subagent_tool_result"):
             return self._result(value)
         if kind == "usage_stats":
-            self.out.usage(
-                "call", tokens(count(value.get("input_tokens")), count(value.get("output_tokens"))), Stamp()
-            )
+            self.out.usage("call", tokens(count(value.get("input_tokens")), count(value.get("output_tokens"))), Stamp())
             self._end_call(None)
             return None
         if kind in ("subagent_start", "subagent_end"):

@@ -36,6 +36,8 @@ IGNORED = {
 STATUSES = {"finished": "completed", "cancelled": "cancelled", "max_steps_reached": "limit"}
 #: JSON-RPC errors that end a prompt; the others answer requests that were wrong or came at the wrong time
 PROMPT_ERRORS = (-32001, -32002, -32003, -32004, -32603)
+#: what a status has that ends a step; others tell of MCP servers and modes
+STEP_FACTS = ("token_usage", "message_id", "context_usage")
 #: requests of the client, if a log holds both directions
 CLIENT_METHODS = ("initialize", "prompt", "steer", "replay", "set_plan_mode", "cancel")
 
@@ -202,7 +204,7 @@ class Mapper:
 
     def _status(self, payload: dict[str, Any], stamp: Stamp) -> Outcome:
         usage = payload.get("token_usage")
-        if stamp.parent is None and payload.get("mcp_status") is None:
+        if stamp.parent is None and any(payload.get(key) is not None for key in STEP_FACTS):
             self.finished = True
         if not isinstance(usage, dict):
             return "status without usage"

@@ -178,9 +178,7 @@ class Mapper:
         return None
 
     def _summary(self, value: dict[str, Any]) -> Outcome:
-        self.out.session_state(
-            Stamp(), sessionId=_text(value.get("sessionId")), model=_text(value.get("model"))
-        )
+        self.out.session_state(Stamp(), sessionId=_text(value.get("sessionId")), model=_text(value.get("model")))
         usage = value.get("usage")
         if isinstance(usage, dict):
             known = ("inputTokens", "outputTokens", "cost")
@@ -222,14 +220,10 @@ class Mapper:
             return None
         if not isinstance(result, dict) or not isinstance(result.get("ok"), bool) or "turns" not in result:
             return "response"
-        self.out.session_state(
-            Stamp(), sessionId=_text(result.get("sessionId")), model=_text(result.get("model"))
-        )
+        self.out.session_state(Stamp(), sessionId=_text(result.get("sessionId")), model=_text(result.get("model")))
         self.out.usage(
             "run",
-            tokens(
-                count(result.get("inputTokens")), count(result.get("outputTokens")), cost=price(result.get("cost"))
-            ),
+            tokens(count(result.get("inputTokens")), count(result.get("outputTokens")), cost=price(result.get("cost"))),
             Stamp(),
         )
         self.out.close(None)
@@ -270,7 +264,7 @@ class Mapper:
             status=TERMINALS[kind],
             content=ev.text_content(text) if text else None,
             duration_ms=price(payload.get("durationMs")),
-            **({"raw_output": receipt} if isinstance(receipt, dict) else {}),
+            raw_output=receipt if isinstance(receipt, dict) else ...,
         )
         return None if shown else "second end of a call"
 

@@ -266,7 +266,7 @@ class Mapper:
             content=content_of(result.get("content")),
             exit_code=count(structured.get("exit_code")) if isinstance(structured, dict) else None,
             duration_ms=price(value.get("durationMs")),
-            **({"raw_output": raw} if raw else {}),
+            raw_output=raw or ...,
         )
         return None
 
@@ -364,7 +364,7 @@ class Mapper:
             self.out.session_state(Stamp(), title=_text(value.get("name")))
             return None
         if kind == "extension_ui_request":
-            if value.get("method") not in DIALOGS:
+            if _text(value.get("method")) not in DIALOGS:
                 return "extension display"
             self.out.state("approval", Stamp(), phase="requested", message=_text(value.get("title")))
             return None
@@ -429,9 +429,7 @@ def user_message(out: Emitter, message: dict[str, Any], stamp: Stamp) -> None:
             out.image(ev.USER, inner, stamp)
 
 
-def tool_result(
-    out: Emitter, reported: dict[tuple[str, int], int], message: dict[str, Any], stamp: Stamp
-) -> None:
+def tool_result(out: Emitter, reported: dict[tuple[str, int], int], message: dict[str, Any], stamp: Stamp) -> None:
     """A toolResult message: the result again after its tool_execution_end, or the only one in a session file."""
     call_id = _text(message.get("toolCallId"))
     if call_id is None:
@@ -444,7 +442,7 @@ def tool_result(
         status="failed" if message.get("isError") is True else "completed",
         content=content_of(message.get("content")),
         duration_ms=price(message.get("durationMs")),
-        **({"raw_output": {"details": details}} if isinstance(details, dict) and details else {}),
+        raw_output={"details": details} if isinstance(details, dict) and details else ...,
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import event as ev
 from ..emit import Emitter
 from ..event import Stamp
 from ..record import Record

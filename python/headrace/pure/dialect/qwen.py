@@ -333,7 +333,7 @@ class Mapper:
         """A prompt: the person's next one, in a process that takes several."""
         self.out.commit(None)
         self.turn_over, self.interrupted, self.answered = True, False, False
-        self.said, self.reported = "", None
+        self.said, self.reported, self.dropped = "", None, []
         self.out.state("turn", stamp, phase="start")
 
     def _retry(self, data: dict[str, Any], stamp: Stamp) -> Outcome:
@@ -341,7 +341,7 @@ class Mapper:
             if self.turn_over and not count(data.get("discardedToolCalls")):
                 self.out.commit(None)  # the attempt that failed had said nothing
             else:
-                self.dropped = self.out.open_calls()
+                self.dropped += self.out.open_calls()
                 self.out.abandon(None, stamp)
                 self.said = ""
         self.out.state(

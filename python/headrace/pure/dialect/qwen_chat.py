@@ -36,7 +36,7 @@ IGNORED = {
     "goal_state": "goal state",
 }
 ABORT = "APIUserAbortError"
-_MATCHES = 16  # how many model calls wait for their other half
+_MATCHES = 256  # how many model calls wait for their other half
 
 _Triple = list[int | None]
 
@@ -236,7 +236,7 @@ class Mapper:
         call.stamp.parent = parent
         call.stamp.model = _kept(event.get("model"))
         if parent is not None or "subagent_id" in event:
-            self._usage(call.usage, call.stamp, key=call.key, side=parent is None)
+            self._tell_side(call)
         else:
             self.untold = call
         return None
@@ -265,13 +265,14 @@ class Mapper:
             else:
                 self.records = [*self.records, triple][-_MATCHES:]
         if call is not None:
-            self.telemetry = [*self.telemetry, call.triple][-_MATCHES:]
-            self._usage(call.usage, call.stamp, key=call.key, side=True)
+            self._tell_side(call)
         if isinstance(counters, dict):
-            self._usage(_record_usage(counters), stamp, key=uuid, side=False)
+            self.out.usage("call", _record_usage(counters), stamp, key=uuid)
 
-    def _usage(self, usage: dict[str, Any], stamp: Stamp, *, key: str | None, side: bool) -> None:
-        self.out.usage("call", usage, stamp, key=key, side=side)
+    def _tell_side(self, call: Call) -> None:
+        """A call of a sub-agent or a helper; the sub-agent's own file, read behind the session, has it again."""
+        self.telemetry = [*self.telemetry, call.triple][-_MATCHES:]
+        self.out.usage("call", call.usage, call.stamp, key=call.key, side=call.stamp.parent is None)
 
     def _retry(self) -> None:
         """A failed model call was tried again: its error was none of the run."""

@@ -283,12 +283,8 @@ class Reducer:
                 threads[thread] = {
                     "tool_call_id": thread,
                     "name": _agent_name(delegating),
-                    "texts": [
-                        t.text for t in self.texts if t.thread == thread and t.kind == ev.MESSAGE and t.text
-                    ],
-                    "thinking": [
-                        t.text for t in self.texts if t.thread == thread and t.kind == ev.THOUGHT and t.text
-                    ],
+                    "texts": [t.text for t in self.texts if t.thread == thread and t.kind == ev.MESSAGE and t.text],
+                    "thinking": [t.text for t in self.texts if t.thread == thread and t.kind == ev.THOUGHT and t.text],
                     "tool_calls": [call["id"] for call in calls if call["parent"] == thread],
                     "result": delegating["result"] if delegating else None,
                 }

@@ -47,7 +47,7 @@ class Ledger:
 
     def cost(self) -> float | None:
         """What the harness says the run cost; the sum of its calls' costs if it gives no total."""
-        cost = None if self.total is None else self.total.get("costUsd")
+        cost: float | None = None if self.total is None else self.total.get("costUsd")
         if cost is None:
             cost = _sum([call.usage for call in self.calls.values()])["cost_usd"]
         return cost

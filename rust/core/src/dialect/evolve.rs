@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::{Dialect, Mapper, Outcome, SURE, Sign, has_any, kimi};
+use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_any, kimi};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update, scoped};
 use crate::event::{Image, Item, Kind, Location, Stamp, State, Tokens};
@@ -147,6 +147,8 @@ fn word(value: Option<Value<'_>>, words: &'static [&'static str]) -> Option<&'st
 
 #[derive(Default)]
 struct Evolve {
+    /// Key of the latest call of an id.
+    keys: HashMap<String, String>,
     /// Kind and messageId of a thread's open block.
     saying: HashMap<Option<String>, (Kind, Option<String>)>,
     /// The stream has state events: they tell session and model.
@@ -166,8 +168,8 @@ impl Mapper for Evolve {
         let kind = kind.as_deref().and_then(Kind::named);
         if !self.stateful && kind != Some(Kind::State) && stamp.parent.is_none() {
             let details = [
-                ("sessionId", stamp.session_id.clone()),
-                ("model", stamp.model.clone()),
+                ("sessionId", filled(stamp.session_id.clone())),
+                ("model", filled(stamp.model.clone())),
             ];
             out.session_state(&details, &Stamp::default());
         }
@@ -176,8 +178,8 @@ impl Mapper for Evolve {
         }
         self.end_block(&stamp, out);
         match kind {
-            Some(Kind::ToolCall) => call(update, &stamp, out),
-            Some(Kind::ToolCallUpdate) => call_update(update, &stamp, out),
+            Some(Kind::ToolCall) => self.call(update, &stamp, out),
+            Some(Kind::ToolCallUpdate) => self.call_update(update, &stamp, out),
             Some(Kind::Plan) => plan(update, &stamp, out),
             Some(Kind::Error) => self.error(update, &stamp, out),
             Some(Kind::Usage) => usage(update, &stamp, out),
@@ -266,6 +268,75 @@ impl Evolve {
         self.saying.remove(&stamp.thread().map(str::to_owned));
     }
 
+    // ---------------------------------------------------------------- tools
+
+    fn call(&mut self, update: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let Some(id) = update.text_of("toolCallId").map(|id| out.keep(id)) else {
+            return Outcome::Unknown;
+        };
+        let key = self.key(&id, stamp, true, out);
+        let status = word(update.get("status"), STATUSES);
+        let content = content_of(update.get("content"));
+        let locations = locations_of(update.get("locations"));
+        if out.is_open(&key) && matches!(status, Some("completed" | "failed")) {
+            let update = Update {
+                key: Some(key),
+                content,
+                locations,
+                ..Update::new(id, status)
+            };
+            out.update(update, stamp);
+            return Outcome::Mapped;
+        }
+        let input = update.get("rawInput").filter(Value::is_object);
+        let call = Call {
+            key: Some(key),
+            status: status.unwrap_or("pending"),
+            kind: word(update.get("kind"), KINDS),
+            title: update.text_of("title"),
+            content: Some(content),
+            locations: Some(locations),
+            again: true,
+            ..Call::new(id, update.text_of("toolName"), input)
+        };
+        out.call(call, stamp);
+        Outcome::Mapped
+    }
+
+    fn call_update(
+        &mut self,
+        update: Value<'_>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        let Some(id) = update.text_of("toolCallId").map(|id| out.keep(id)) else {
+            return Outcome::Unknown;
+        };
+        let update = Update {
+            key: Some(self.key(&id, stamp, false, out)),
+            title: update.text_of("title"),
+            content: content_of(update.get("content")),
+            locations: locations_of(update.get("locations")),
+            raw_output: update.get("rawOutput").map(Data::Wire),
+            again: true,
+            ..Update::new(id, word(update.get("status"), STATUSES))
+        };
+        out.update(update, stamp);
+        Outcome::Mapped
+    }
+
+    /// Sub-agents may use the same ids, but not every line of a call says whose it is.
+    fn key(&mut self, id: &str, stamp: &Stamp<'_>, starts: bool, out: &Emitter<'_>) -> String {
+        let mut key = scoped(id, stamp);
+        if let Some(latest) = self.keys.get(id)
+            && !out.knows(if starts { latest } else { &key })
+        {
+            key.clone_from(latest);
+        }
+        self.keys.insert(id.to_owned(), key.clone());
+        key
+    }
+
     // ---------------------------------------------------------------- the rest
 
     fn error(&mut self, update: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
@@ -325,57 +396,7 @@ fn stamp_of<'a>(value: Value<'a>, out: &mut Emitter<'_>) -> Stamp<'a> {
     }
 }
 
-// -------------------------------------------------------------------- tools
-
-fn call(update: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
-    let Some(id) = update.text_of("toolCallId").map(|id| out.keep(id)) else {
-        return Outcome::Unknown;
-    };
-    let key = scoped(&id, stamp);
-    let status = word(update.get("status"), STATUSES);
-    let content = content_of(update.get("content"));
-    let locations = locations_of(update.get("locations"));
-    if out.is_open(&key) && matches!(status, Some("completed" | "failed")) {
-        let update = Update {
-            key: Some(key),
-            content,
-            locations,
-            ..Update::new(id, status)
-        };
-        out.update(update, stamp);
-        return Outcome::Mapped;
-    }
-    let input = update.get("rawInput").filter(Value::is_object);
-    let call = Call {
-        key: Some(key),
-        status: status.unwrap_or("pending"),
-        kind: word(update.get("kind"), KINDS),
-        title: update.text_of("title"),
-        content: Some(content),
-        locations: Some(locations),
-        again: true,
-        ..Call::new(id, update.text_of("toolName"), input)
-    };
-    out.call(call, stamp);
-    Outcome::Mapped
-}
-
-fn call_update(update: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
-    let Some(id) = update.text_of("toolCallId").map(|id| out.keep(id)) else {
-        return Outcome::Unknown;
-    };
-    let update = Update {
-        key: Some(scoped(&id, stamp)),
-        title: update.text_of("title"),
-        content: content_of(update.get("content")),
-        locations: locations_of(update.get("locations")),
-        raw_output: update.get("rawOutput").map(Data::Wire),
-        again: true,
-        ..Update::new(id, word(update.get("status"), STATUSES))
-    };
-    out.update(update, stamp);
-    Outcome::Mapped
-}
+// -------------------------------------------------------------------- shapes
 
 /// The items of a tool call's content that have a shape of the seed.
 fn content_of(items: Option<Value<'_>>) -> Vec<Item<'_>> {

@@ -38,6 +38,8 @@ const IGNORED: &[(&str, &str)] = &[
 ];
 /// JSON-RPC errors that end a prompt; the others answer requests that were wrong or came at the wrong time.
 const PROMPT_ERRORS: [i64; 5] = [-32001, -32002, -32003, -32004, -32603];
+/// What a status has that ends a step; others tell of MCP servers and modes.
+const STEP_FACTS: &[&str] = &["token_usage", "message_id", "context_usage"];
 /// Requests of the client, if a log holds both directions.
 const CLIENT_METHODS: &[&str] = &[
     "initialize",
@@ -349,8 +351,8 @@ impl Wire {
         mut stamp: Stamp<'a>,
         out: &mut Emitter<'_>,
     ) -> Outcome {
-        let loading = payload.get("mcp_status").filter(|status| !status.is_null());
-        self.finished |= stamp.parent.is_none() && loading.is_none();
+        let told = |key: &&str| payload.get(key).is_some_and(|fact| !fact.is_null());
+        self.finished |= stamp.parent.is_none() && STEP_FACTS.iter().any(told);
         let Some(usage) = payload.get("token_usage").filter(Value::is_object) else {
             return Outcome::Ignored("status without usage");
         };

@@ -6,6 +6,7 @@
 //!
 //! To add one: write its file, its Python twin, and a line in each table.
 
+mod acp;
 mod anthropic;
 mod claude;
 mod claude_transcript;
@@ -129,22 +130,23 @@ pub static DIALECTS: &[Dialect] = &[
     pi_session::DIALECT,
     evosci::DIALECT,
     minicode::DIALECT,
-    gemini::DIALECT,
-    gemini_chat::DIALECT,
-    qwen::DIALECT,
-    qwen_chat::DIALECT,
-    claude::DIALECT,
-    claude_transcript::DIALECT,
     opencode::DIALECT,
     opencode_export::DIALECT,
     droid::DIALECT,
     droid_session::DIALECT,
     copilot::DIALECT,
     copilot_session::DIALECT,
+    acp::DIALECT,
+    gemini::DIALECT,
+    gemini_chat::DIALECT,
+    qwen::DIALECT,
+    qwen_chat::DIALECT,
     kimi::DIALECT,
     kimi_wire::DIALECT,
     kimi_context::DIALECT,
     evolve::DIALECT,
+    claude::DIALECT,
+    claude_transcript::DIALECT,
 ];
 
 /// Why a line of text is a harness's, or None.

@@ -479,6 +479,7 @@ impl Qwen {
         self.answered = false;
         self.said.clear();
         self.reported = None;
+        self.dropped.clear();
         out.state(State::new("turn").with("phase", "start"), stamp);
     }
 
@@ -493,7 +494,7 @@ impl Qwen {
             if self.turn_over && count(of("discardedToolCalls")).unwrap_or(0) == 0 {
                 out.commit(None); // the attempt that failed had said nothing
             } else {
-                self.dropped = out.open_calls(None);
+                self.dropped.extend(out.open_calls(None));
                 out.abandon(None, stamp);
                 self.said.clear();
             }

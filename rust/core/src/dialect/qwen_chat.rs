@@ -38,7 +38,7 @@ const IGNORED: &[(&str, &str)] = &[
 ];
 const ABORT: &str = "APIUserAbortError";
 /// How many model calls wait for their other half.
-const MATCHES: usize = 16;
+const MATCHES: usize = 256;
 
 fn sign(record: Value<'_>) -> Option<Sign> {
     if !has_all(record, &["sessionId", "parentUuid"]) {
@@ -369,9 +369,8 @@ impl QwenChat {
             out,
         );
         if parent.is_some() || has_all(event, &["subagent_id"]) {
-            let side = parent.is_none();
             call.stamp.parent = parent.map(Text::from);
-            out.call_usage(&call.tokens, &call.stamp, call.key.as_deref(), side);
+            self.tell_side(&call, out);
         } else {
             self.untold = Some(call);
         }
@@ -404,8 +403,7 @@ impl QwenChat {
             }
         }
         if let Some(call) = call {
-            keep(&mut self.telemetry, call.triple);
-            out.call_usage(&call.tokens, &call.stamp, call.key.as_deref(), true);
+            self.tell_side(&call, out);
         }
         if let Some(counters) = counters {
             // Gemini's names with OpenAI's sums: the candidates include the thoughts
@@ -418,6 +416,13 @@ impl QwenChat {
             };
             out.call_usage(&tokens, stamp, uuid, false);
         }
+    }
+
+    /// A call of a sub-agent or a helper; the sub-agent's own file, read behind the session, has it again.
+    fn tell_side(&mut self, call: &ModelCall, out: &mut Emitter<'_>) {
+        keep(&mut self.telemetry, call.triple);
+        let side = call.stamp.parent.is_none();
+        out.call_usage(&call.tokens, &call.stamp, call.key.as_deref(), side);
     }
 
     /// A failed model call was tried again: its error was none of the run.

@@ -257,3 +257,40 @@ fn names_that_the_input_chooses_stay_few_and_short() {
     );
     assert!(unknown.keys().all(|name| name.chars().count() <= 100));
 }
+
+/// Knows every object for a document; counts records and their shares.
+#[derive(Default)]
+struct Documents(Vec<(u64, u64, u64)>);
+
+impl Consumer<Error> for Documents {
+    fn record(&mut self, record: Record<'_>, report: &mut Report) -> Result<(), Error> {
+        report.event(&record);
+        self.0.push((record.line, record.offset, record.share));
+        Ok(())
+    }
+
+    fn is_document(&self, _value: Value<'_>) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_pretty_document_is_one_record_and_a_damaged_stream_is_none() {
+    let read = |stream: &[u8], size: usize| {
+        let (mut intake, mut seen) = (Intake::default(), Documents::default());
+        for chunk in stream.chunks(size) {
+            intake.feed(chunk, &mut seen).unwrap();
+        }
+        intake.close(&mut seen).unwrap();
+        let report = intake.report();
+        assert_eq!(report.bytes(), stream.len() as u64);
+        (seen.0, report.lines, report.malformed, report.blank)
+    };
+    for size in [1, 5, 1000] {
+        let document = b"\n{\r\n  \"a\": [\r\n    {}\r\n  ]\r\n}\r\n\n";
+        assert_eq!(read(document, size), (vec![(2, 1, 29)], 7, 0, 2));
+        let stream = b"{\n  \"a\": [\n{\"b\":1}\n  ]\n}\n";
+        assert_eq!(read(stream, size), (vec![(3, 11, 8)], 5, 4, 0));
+        assert_eq!(read(b"{\n\"a\": 1\n", size), (vec![], 2, 2, 0));
+    }
+}

@@ -183,7 +183,9 @@ impl Reducer {
         known.started_at = started.map(str::to_owned);
         known.order = call.order.map(str::to_owned);
         known.status = Some(call.status.to_owned());
-        keep_result(known, call.content);
+        if !call.no_result {
+            keep_result(known, call.content);
+        }
         self.progress.called(call, event);
     }
 
@@ -217,7 +219,9 @@ impl Reducer {
             let ended = facts.ended_at.as_ref().or(event.stamp.timestamp.as_ref());
             known.ended_at = ended.map(|time| time.to_string());
         }
-        keep_result(known, update.content);
+        if !facts.no_result {
+            keep_result(known, update.content);
+        }
         if let Some(result) = &facts.result {
             known.result = Some(result.to_string());
         }
@@ -253,10 +257,11 @@ impl Reducer {
                 }
             }
             "retry" if state.text("phase").as_deref() == Some("start") => self.retries += 1,
-            "compaction" if state.text("phase").as_deref() == Some("end") => {
-                if !matches!(state.get("success"), Some(Data::Bool(false))) {
-                    self.compactions += 1;
-                }
+            "compaction"
+                if state.text("phase").as_deref() == Some("end")
+                    && !matches!(state.get("success"), Some(Data::Bool(false))) =>
+            {
+                self.compactions += 1;
             }
             _ => {}
         }

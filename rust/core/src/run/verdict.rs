@@ -182,7 +182,7 @@ impl Progress {
     ) -> (Data<'static>, Cow<'static, str>) {
         let (ending, (line, offset)) = match self.ended.as_ref().or(self.turn.as_ref()) {
             Some(ending) => (ending.clone(), self.place),
-            None => (self.from_outside(run, records, judge, exit), self.last),
+            None => (self.unsaid(run, records, judge, exit), self.last),
         };
         // nothing on the stream: the evidence is from outside
         let known = |number: u64| (line > 0).then_some(number as i64);
@@ -201,13 +201,7 @@ impl Progress {
     }
 
     /// The stream has not said how it ended.
-    fn from_outside(
-        &self,
-        run: &Reducer,
-        records: u64,
-        judge: Option<Judge<'_>>,
-        exit: &Exit,
-    ) -> Ending {
+    fn unsaid(&self, run: &Reducer, records: u64, judge: Option<Judge<'_>>, exit: &Exit) -> Ending {
         if let Some(signal) = exit.signal() {
             let name = match signal {
                 1 => "SIGHUP".into(),

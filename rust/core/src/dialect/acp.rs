@@ -1,0 +1,1057 @@
+//! ACP, the Agent Client Protocol: JSON-RPC 2.0 of any agent over stdio, one message a line (`protocolVersion` 1; the
+//! unstable parts of its schema and the draft of version 2 as far as they say the same things).
+//!
+//! Read is the agent's side. A log with both directions merged works too: then the client's requests tell prompts from
+//! loads, and its answers tell what became of a permission request. The two directions number their requests apart, so
+//! a line with `method` is a request whoever else used its id, and an answer is told by its shape.
+//!
+//! The traps: chunks are all there is, no whole text comes after them, and without `messageId` any other update ends a
+//! block; updates may come after the answer to session/prompt; that answer says "end_turn" for failures too; a
+//! `user_message_chunk` after a finished turn opens the replay of session/load; errors and notices come as message
+//! chunks (see `agents`, as for all that the agents put into `_meta` and `rawOutput`).
+
+mod agents;
+mod calls;
+mod shape;
+
+use std::collections::HashMap;
+
+use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, rule};
+use crate::data::Data;
+use crate::emit::{Emitter, Key};
+use crate::event::{Kind, Stamp, State, Tokens};
+use crate::json::{Text, Value};
+use crate::number::{count, price};
+use crate::record::Record;
+use crate::tool;
+
+use agents::{Agent, Covers, Notice};
+use calls::{Calls, Told};
+use shape::{
+    AGENT_METHODS, Block, CLIENT_METHODS, error_text, filled_object, given, id_of, info_of,
+    is_extension, items, joined, model_of, request_id, version_of,
+};
+
+pub const DIALECT: Dialect = Dialect {
+    name: "acp",
+    sign,
+    mapper: || Box::new(Acp::default()),
+};
+
+/// Error codes of answers to other requests than the prompt: no such method, bad params, no such thing, bad JSON.
+const OTHER_ERRORS: [i64; 5] = [-32700, -32601, -32602, -32600, -32002];
+const CANCELLED_ERROR: i64 = -32800;
+/// Requests whose failure is the run's, where the client's side is there to tell.
+const FATAL_REQUESTS: &[&str] = &[
+    "initialize",
+    "authenticate",
+    "auth/login",
+    "session/new",
+    "session/load",
+    "session/resume",
+    "session/prompt",
+];
+const IGNORED_UPDATES: &[(&str, &str)] = &[
+    ("available_commands_update", "commands"),
+    ("current_mode_update", "session options"),
+    ("compaction_summary_chunk", "compaction summary"),
+    ("terminal_update", "terminal"),
+    ("terminal_output_chunk", "terminal"),
+];
+
+/// How a prompt ended, by its stop reason; a refusal is the model's.
+fn outcome(reason: &str) -> &'static str {
+    match reason {
+        "max_tokens" | "max_turn_requests" => "limit",
+        "refusal" => "failed",
+        "cancelled" => "cancelled",
+        _ => "completed",
+    }
+}
+
+// -------------------------------------------------------------------- detection
+
+fn sign(record: Value<'_>) -> Option<Sign> {
+    let method = record.text_of("method");
+    let params = record.get("params").filter(Value::is_object);
+    if method.as_deref() == Some("session/update") {
+        let kind = params?.path(&["update", "sessionUpdate"])?.text()?;
+        return Sign::new(SURE, format!("session/update {}", &*kind));
+    }
+    if record.text_of("jsonrpc").as_deref() != Some("2.0") || record.first("type").is_some() {
+        return None;
+    }
+    if let Some(method) = method {
+        return sign_request(&method, params);
+    }
+    let answers = record.first("result").is_some() || record.first("error").is_some();
+    (record.first("id").is_some() && answers)
+        .then(|| sign_answer(record))
+        .flatten()
+}
+
+fn sign_request(method: &str, params: Option<Value<'_>>) -> Option<Sign> {
+    if method == "initialize" {
+        count(params?.get("protocolVersion"))?;
+        return Sign::new(SURE, "initialize with a numeric protocolVersion");
+    }
+    let why = || format!("a request {method}");
+    if CLIENT_METHODS.contains(&method)
+        || AGENT_METHODS.contains(&method)
+        || method == "session/request_permission"
+    {
+        let has = |key| params.is_some_and(|params| params.first(key).is_some());
+        let weight = if has("sessionId") || has("cwd") {
+            SURE
+        } else {
+            20
+        };
+        return Sign::new(weight, why());
+    }
+    (is_extension(method) || method == "elicitation/create")
+        .then(|| Sign::new(20, why()))
+        .flatten()
+}
+
+fn sign_answer(record: Value<'_>) -> Option<Sign> {
+    let result = record.get("result").filter(Value::is_object);
+    let text = |keys: &[&str]| result?.path(keys)?.text();
+    if let Some(result) = result
+        && count(result.get("protocolVersion")).is_some()
+        && (result.first("agentCapabilities").is_some() || result.first("info").is_some())
+    {
+        let version = version_of(result).map(Text::into_string);
+        let why = "an answer with protocolVersion and agentCapabilities";
+        return Sign::of_version(SURE, why, version);
+    }
+    if text(&["stopReason"]).is_some() {
+        return Sign::new(60, "an answer with stopReason");
+    }
+    if text(&["outcome", "outcome"]).is_some() {
+        return Sign::new(40, "an answer with the outcome of a question");
+    }
+    if text(&["sessionId"]).is_some() {
+        return Sign::new(40, "an answer with sessionId");
+    }
+    Sign::new(5, "a JSON-RPC answer")
+}
+
+// -------------------------------------------------------------------- the mapper
+
+/// Names a text block: by its messageId, or by a number for one without.
+#[derive(Clone)]
+struct BlockKey {
+    id: Option<String>,
+    run: i64,
+}
+
+impl BlockKey {
+    fn key(&self) -> Key<'_> {
+        Key::new(self.id.as_deref().unwrap_or(""), self.run)
+    }
+}
+
+/// An open permission request: the call, and the ids of the options that refuse it.
+struct Ask {
+    call: Option<String>,
+    rejects: Vec<String>,
+}
+
+struct Acp {
+    /// Of the protocol.
+    version: i64,
+    initialized: bool,
+    /// The session's id was told.
+    named: bool,
+    /// Ids that session/new gave, or that the client loaded.
+    sessions: Vec<String>,
+    /// The client's side is there.
+    merged: bool,
+    /// Merged: the client's open requests, id: method.
+    requests: HashMap<String, String>,
+    /// Merged: the agent's open permission requests by id.
+    asks: HashMap<String, Ask>,
+
+    running: bool,
+    /// A turn has ended and no other begun.
+    ended: bool,
+    /// It ended with calls still at work: its updates are not over.
+    unfinished: bool,
+    /// The agent prints the user's messages live.
+    echoes: bool,
+    replay: bool,
+    /// The harness has said, as a chunk, why this turn fails.
+    failure: bool,
+    /// codex: the thread is broken.
+    system_error: bool,
+    /// codex: by a cap.
+    limit: bool,
+
+    /// Number of the block without id.
+    run: i64,
+    /// Session, thread and kind of its chunks; None: it has ended.
+    place: Option<(String, String, Kind)>,
+    /// Key of the main thread's last message block.
+    last: Option<BlockKey>,
+    calls: Calls,
+    /// The run's usage so far.
+    total: Tokens<'static>,
+}
+
+impl Default for Acp {
+    fn default() -> Self {
+        Acp {
+            version: 1,
+            initialized: false,
+            named: false,
+            sessions: Vec::new(),
+            merged: false,
+            requests: HashMap::new(),
+            asks: HashMap::new(),
+            running: false,
+            ended: false,
+            unfinished: false,
+            echoes: false,
+            replay: false,
+            failure: false,
+            system_error: false,
+            limit: false,
+            run: 0,
+            place: None,
+            last: None,
+            calls: Calls::default(),
+            total: Tokens::default(),
+        }
+    }
+}
+
+impl Mapper for Acp {
+    fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let value = record.value;
+        if let Some(method) = value.text_of("method") {
+            let params = value.get("params").filter(Value::is_object);
+            return match &*method {
+                "session/update" => self.update(params, out),
+                method => self.request(method, value, params, out),
+            };
+        }
+        if value.first("result").is_some() || value.first("error").is_some() {
+            return self.answer(value, out);
+        }
+        Outcome::Unknown
+    }
+}
+
+impl Acp {
+    // ---------------------------------------------------------------- session/update
+
+    fn update(&mut self, params: Option<Value<'_>>, out: &mut Emitter<'_>) -> Outcome {
+        let session = id_of(params.and_then(|params| params.get("sessionId")), out);
+        let update = params.and_then(|params| params.get("update"));
+        let update = update.filter(Value::is_object);
+        let meta = update.and_then(|update| update.get("_meta"));
+        if self.calls.agent().name.is_empty() {
+            let agent = Agent::by_mark(meta, session.as_deref());
+            self.calls.set_agent(agent);
+        }
+        let message = id_of(update.and_then(|update| update.get("messageId")), out);
+        let mut stamp = Stamp {
+            session_id: session.clone().map(Text::from),
+            message_id: message.map(Text::from),
+            parent: self.calls.thread(meta, out).map(Text::from),
+            ..Stamp::default()
+        };
+        let Some(update) = update else {
+            return Outcome::Unknown;
+        };
+        let Some(kind) = update.text_of("sessionUpdate") else {
+            return Outcome::Unknown;
+        };
+        if session.is_some() && !self.named {
+            self.named = true;
+            out.session_state(&[("sessionId", session.map(Text::from))], &stamp);
+        }
+        let chunk = match &*kind {
+            "agent_message_chunk" => Some(Kind::Message),
+            "agent_thought_chunk" => Some(Kind::Thought),
+            "user_message_chunk" => Some(Kind::User),
+            _ => None,
+        };
+        if let Some(kind) = chunk {
+            return self.chunk(kind, update, meta, &mut stamp, out);
+        }
+        self.end_block();
+        match &*kind {
+            "tool_call" | "tool_call_update" | "tool_call_content_chunk" => {
+                self.tool(&kind, update, &mut stamp, out)
+            }
+            "plan" => self.plan(update.get("entries"), &stamp, out),
+            "usage_update" => self.cost(update, meta, &stamp, out),
+            "session_info_update" => self.info(update, meta, &stamp, out),
+            "config_option_update" => {
+                out.session_state(&[("model", model_of(Some(update)))], &stamp);
+                Outcome::Ignored("session options")
+            }
+            kind => self.draft(kind, update, &mut stamp, out),
+        }
+    }
+
+    /// Updates of the unstable schema and of version 2.
+    fn draft<'a>(
+        &mut self,
+        kind: &str,
+        update: Value<'a>,
+        stamp: &mut Stamp<'a>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        match kind {
+            "agent_message" => self.whole(Kind::Message, update, stamp, out),
+            "agent_thought" => self.whole(Kind::Thought, update, stamp, out),
+            "user_message" => self.whole(Kind::User, update, stamp, out),
+            "plan_update" => self.plan(update.path(&["plan", "entries"]), stamp, out),
+            "plan_removed" if self.replay => Outcome::Ignored("replay"),
+            "plan_removed" => {
+                out.plan(&[], stamp);
+                Outcome::Mapped
+            }
+            "state_update" => self.state(update, stamp, out),
+            "notice" => notice(update, stamp, out),
+            "compaction_update" => compaction(update, stamp, out),
+            other => rule(IGNORED_UPDATES, other),
+        }
+    }
+
+    // ---------------------------------------------------------------- text
+
+    fn chunk<'a>(
+        &mut self,
+        kind: Kind,
+        update: Value<'a>,
+        meta: Option<Value<'a>>,
+        stamp: &mut Stamp<'a>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        let content = update.get("content").filter(Value::is_object);
+        let text = content
+            .filter(|content| content.text_of("type").as_deref() == Some("text"))
+            .and_then(|content| content.get("text")?.as_str());
+        if kind == Kind::User
+            && let Some(rule) = self.user_rule(out)
+        {
+            return Outcome::Ignored(rule);
+        }
+        if self.replay {
+            return Outcome::Ignored("replay");
+        }
+        // Qwen: after each model call, with an empty text
+        let used = agents::usage_of(meta.and_then(|meta| meta.get("usage")));
+        if let Some(used) = &used {
+            out.call_usage(used, stamp, None, false);
+        }
+        let agent = self.calls.agent();
+        if let Some(text) = text {
+            if text.raw().is_empty() {
+                self.end_block();
+                return match used {
+                    Some(_) => Outcome::Mapped,
+                    None => Outcome::Ignored("empty text"),
+                };
+            }
+            if kind == Kind::Message && stamp.parent.is_none() {
+                let said = Text::from(text);
+                if let Some(notice) = agent.notice(stamp.message_id.as_deref(), &said) {
+                    return self.said(notice, said, stamp, out);
+                }
+            }
+        }
+        let block = self.block_of(kind, stamp);
+        self.talks(kind, &block, stamp, out);
+        let Some(text) = text else {
+            return self.other(kind, content, stamp, out);
+        };
+        if agent.sections && kind == Kind::Thought && text.eq("\n\n") {
+            let opens = out.streamed(kind, block.key(), stamp.thread()).is_none();
+            if opens {
+                return Outcome::Ignored("section break before a thought");
+            }
+        }
+        out.delta(kind, block.key(), text, stamp);
+        Outcome::Mapped
+    }
+
+    /// The block that a chunk belongs to: by its messageId, else by what came before it.
+    fn block_of(&mut self, kind: Kind, stamp: &Stamp<'_>) -> BlockKey {
+        if let Some(id) = stamp.message_id.as_deref() {
+            self.place = None;
+            return BlockKey {
+                id: Some(id.to_owned()),
+                run: 0,
+            };
+        }
+        let session = stamp.session_id.as_deref().unwrap_or("");
+        let thread = stamp.thread().unwrap_or("");
+        let same = self
+            .place
+            .as_ref()
+            .is_some_and(|place| place.0 == session && place.1 == thread && place.2 == kind);
+        if !same || self.calls.agent().whole {
+            self.run += 1;
+            self.place = Some((session.to_owned(), thread.to_owned(), kind));
+        }
+        BlockKey {
+            id: None,
+            run: self.run,
+        }
+    }
+
+    /// Ends the block without messageId.
+    fn end_block(&mut self) {
+        self.place = None;
+    }
+
+    /// The main agent's word: it begins a turn unless it belongs to the one that has ended.
+    fn talks(&mut self, kind: Kind, block: &BlockKey, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+        if stamp.parent.is_some() || kind == Kind::User {
+            return;
+        }
+        let known = out.streamed(kind, block.key(), None).is_some();
+        let late = known || (self.unfinished && stamp.message_id.is_none());
+        if !late {
+            self.begin(stamp, out);
+        }
+        self.calls.refused.clear();
+        self.failure = false;
+        if kind == Kind::Message {
+            self.last = Some(block.clone());
+        }
+    }
+
+    /// An image, or a block that events have no shape for: that goes along as it is.
+    fn other<'a>(
+        &mut self,
+        kind: Kind,
+        content: Option<Value<'a>>,
+        stamp: &mut Stamp<'a>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        self.end_block();
+        match Block::of(content) {
+            Some(Block::Image(image)) => out.image(kind, &image, stamp),
+            _ => {
+                let content = content.map_or(Data::Map(Vec::new()), Data::Wire);
+                stamp.extra.push(("content".into(), content));
+                out.blank(kind, stamp);
+            }
+        }
+        Outcome::Mapped
+    }
+
+    /// The harness speaks, not the model.
+    fn said(
+        &mut self,
+        notice: Notice,
+        text: Text<'_>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        self.end_block();
+        if notice == Notice::Info {
+            return Outcome::Ignored("notice of the harness");
+        }
+        let text = text.rewrite(|text| text.trim_end_matches('\n').to_owned());
+        if notice == Notice::Error || self.system_error {
+            self.begin(stamp, out);
+            self.failure = true;
+            out.error(text, stamp, true);
+        } else {
+            out.notice(text, stamp);
+        }
+        Outcome::Mapped
+    }
+
+    /// Version 2: the message so far; it takes the place of all chunks with its id.
+    fn whole(
+        &mut self,
+        kind: Kind,
+        update: Value<'_>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        if kind == Kind::User
+            && let Some(rule) = self.user_rule(out)
+        {
+            return Outcome::Ignored(rule);
+        }
+        if self.replay {
+            return Outcome::Ignored("replay");
+        }
+        let content = update.get("content");
+        if content.is_none() || stamp.message_id.is_none() {
+            return Outcome::Ignored("message without news");
+        }
+        let block = self.block_of(kind, stamp);
+        self.talks(kind, &block, stamp, out);
+        out.final_text(
+            kind,
+            block.key(),
+            joined(content).unwrap_or_default(),
+            stamp,
+        );
+        Outcome::Mapped
+    }
+
+    /// Why a user's message is not news; None if it is.
+    fn user_rule(&mut self, out: &mut Emitter<'_>) -> Option<&'static str> {
+        if self.merged {
+            return Some(if self.replay {
+                "replay"
+            } else {
+                "prompt again"
+            });
+        }
+        let unopened = !self.running && !self.ended && self.initialized && self.sessions.is_empty();
+        if self.version == 1 && !self.echoes && (self.ended || unopened) {
+            self.replay = true; // nobody prints live prompts but agents that did so in their first turn
+        }
+        if self.replay {
+            return Some("replay");
+        }
+        self.echoes = true;
+        self.begin(&Stamp::default(), out);
+        None
+    }
+
+    // ---------------------------------------------------------------- turns
+
+    fn begin(&mut self, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+        if self.running {
+            return;
+        }
+        self.running = true;
+        self.ended = false;
+        self.unfinished = false;
+        self.failure = false;
+        self.system_error = false;
+        self.limit = false;
+        self.calls.begin();
+        out.commit(None);
+        out.next_turn();
+        let stamp = Stamp {
+            session_id: stamp.session_id.clone(),
+            ..Stamp::default()
+        };
+        out.state(State::new("turn").with("phase", "start"), &stamp);
+    }
+
+    fn end(
+        &mut self,
+        outcome: &'static str,
+        reason: Option<Text<'_>>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) {
+        self.begin(stamp, out);
+        self.running = false;
+        self.ended = true;
+        self.unfinished = outcome == "completed" && self.calls.unfinished();
+        if !self.unfinished {
+            self.end_block();
+        }
+        out.state(turn_end(outcome).with("reason", reason), stamp);
+    }
+
+    /// A prompt ended with a stop reason; "end_turn" is what failures and refused calls say as well.
+    fn stop(&mut self, reason: Text<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+        let outcome = match outcome(&reason) {
+            "completed" if self.failure || self.system_error => {
+                if self.limit {
+                    "limit"
+                } else {
+                    "failed"
+                }
+            }
+            "completed" if !self.calls.refused.is_empty() => "denied",
+            other => other,
+        };
+        self.end(outcome, Some(reason), stamp, out);
+    }
+
+    fn fail(&mut self, error: Value<'_>, out: &mut Emitter<'_>) {
+        let stamp = Stamp::default();
+        self.begin(&stamp, out);
+        let message = error_text(error);
+        let class = |key: &str| error.path(&["data", key]).and_then(|class| class.text());
+        let kind = filled(class("errorKind")).or_else(|| class("codex_error_info"));
+        self.take_back_echo(&message, out);
+        let code = count(error.get("code"));
+        if code == Some(CANCELLED_ERROR) {
+            self.end("cancelled", Some(message), &stamp, out);
+            return;
+        }
+        if !self.failure {
+            // else a chunk has said it
+            out.error(message.borrow(), &stamp, true);
+        }
+        let limit = self.limit
+            || agents::names_limit(kind.as_deref())
+            || message.contains("output token maximum");
+        let outcome = if limit { "limit" } else { "failed" };
+        let reason = filled(kind).or_else(|| code.map(|code| code.to_string().into()));
+        self.end(outcome, reason, &stamp, out);
+    }
+
+    /// Some agents print the error as a message first: then it is no text.
+    fn take_back_echo(&mut self, error: &str, out: &mut Emitter<'_>) {
+        let Some(block) = self.last.clone() else {
+            return;
+        };
+        let Some(text) = out.streamed(Kind::Message, block.key(), None) else {
+            return;
+        };
+        let text = text.to_owned();
+        let agent = self.calls.agent();
+        if text.is_empty() || !agent.is_echo(block.id.as_deref(), &text, error) {
+            return;
+        }
+        let stamp = Stamp {
+            message_id: block.id.clone().map(Text::from),
+            ..Stamp::default()
+        };
+        out.drop_block(Kind::Message, block.key(), &stamp);
+        if !error.contains(text.strip_prefix("Error: ").unwrap_or(&text)) {
+            self.failure = true;
+            out.error(text, &Stamp::default(), true);
+        }
+    }
+
+    /// Version 2: the session works, waits for a person, or has come to an end.
+    fn state(&mut self, update: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let state = update.text_of("state");
+        match (state.as_deref(), update.text_of("stopReason")) {
+            (Some("running"), _) => {
+                self.begin(stamp, out);
+                Outcome::Mapped
+            }
+            (Some("idle"), Some(reason)) => {
+                self.stop(reason, stamp, out);
+                Outcome::Mapped
+            }
+            _ => Outcome::Ignored("session state"),
+        }
+    }
+
+    // ---------------------------------------------------------------- other updates
+
+    fn tool<'a>(
+        &mut self,
+        kind: &str,
+        update: Value<'a>,
+        stamp: &mut Stamp<'a>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        let id = id_of(update.get("toolCallId"), out);
+        let Some(id) = id.filter(|id| !id.is_empty()) else {
+            return Outcome::Unknown;
+        };
+        let told = Told::by(kind, update);
+        if self.replay {
+            return self.calls.again(&id, told, stamp, out);
+        }
+        if self.calls.is_new(kind, &id) {
+            self.opens(stamp, out);
+        }
+        self.calls.tell(kind, &id, told, stamp, out)
+    }
+
+    /// A new call: if it is the main agent's, a turn is running.
+    fn opens(&mut self, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+        if stamp.parent.is_none() {
+            self.begin(stamp, out);
+        }
+    }
+
+    fn plan(
+        &mut self,
+        entries: Option<Value<'_>>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        let Some(plan) = tool::plan_of(entries, "content", "status") else {
+            return Outcome::Ignored("plan without entries");
+        };
+        if self.replay {
+            return Outcome::Ignored("replay");
+        }
+        out.plan(&plan, stamp);
+        Outcome::Mapped
+    }
+
+    /// The fill of the context, which is no usage, and the price of the session so far.
+    fn cost(
+        &mut self,
+        update: Value<'_>,
+        meta: Option<Value<'_>>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        let model = meta.and_then(|meta| meta.text_of("_claude/model"));
+        out.session_state(&[("model", model)], stamp);
+        let cost = update.get("cost");
+        let in_dollars = cost.is_some_and(|c| c.text_of("currency").as_deref() == Some("USD"));
+        let amount = price(cost.and_then(|cost| cost.get("amount"))).filter(|_| in_dollars);
+        let told = self.total.cost.map(|told| told.as_f64());
+        let Some(amount) = amount.filter(|amount| Some(amount.as_f64()) != told) else {
+            return Outcome::Ignored("context size");
+        };
+        self.total.cost = Some(amount);
+        let tokens = Tokens {
+            cost: Some(amount),
+            ..Tokens::default()
+        };
+        out.run_usage(&tokens, stamp, Some(&self.total));
+        Outcome::Mapped
+    }
+
+    fn info(
+        &mut self,
+        update: Value<'_>,
+        meta: Option<Value<'_>>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        out.session_state(&[("title", update.text_of("title"))], stamp);
+        let codex = meta.and_then(|meta| meta.get("codex"));
+        let status = given(codex.and_then(|codex| codex.path(&["threadStatus", "type"])));
+        match status.and_then(|status| status.text()).as_deref() {
+            Some("active") => self.begin(stamp, out),
+            Some("systemError") => {
+                if self.ended {
+                    // the answer said "end_turn" before
+                    out.state(turn_end("failed").with("reason", "systemError"), stamp);
+                } else {
+                    self.begin(stamp, out);
+                }
+                self.system_error = true;
+            }
+            Some("idle") => self.system_error = false,
+            _ => {}
+        }
+        let error = codex.and_then(|codex| codex.get("error"));
+        let text = |key: &str| error.and_then(|error| error.text_of(key));
+        if let Some(message) = text("message") {
+            let retries = error.and_then(|error| error.get("willRetry")?.as_bool()) == Some(true);
+            if retries {
+                let details = filled(text("additionalDetails")).unwrap_or(message);
+                let state = State::new("retry").with("phase", "start");
+                out.state(state.with("message", details), stamp);
+            } else {
+                self.begin(stamp, out);
+                self.failure = true;
+                self.limit = agents::names_limit(text("codexErrorInfo").as_deref());
+                out.error(message, stamp, true);
+            }
+            return Outcome::Mapped;
+        }
+        if status.is_some() || update.first("title").is_some() {
+            Outcome::Mapped
+        } else {
+            Outcome::Ignored("session info")
+        }
+    }
+
+    // ---------------------------------------------------------------- requests
+
+    fn request(
+        &mut self,
+        method: &str,
+        value: Value<'_>,
+        params: Option<Value<'_>>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        match method {
+            "session/request_permission" => self.ask(value, params, out),
+            "elicitation/create" => {
+                let message = params.and_then(|params| params.text_of("message"));
+                let state = State::new("approval").with("phase", "requested");
+                out.state(state.with("message", message), &Stamp::default());
+                Outcome::Mapped
+            }
+            method if AGENT_METHODS.contains(&method) => self.client(method, value, params, out),
+            method if CLIENT_METHODS.contains(&method) => Outcome::Ignored("request to the client"),
+            method if is_extension(method) => Outcome::Ignored("extension"),
+            _ => Outcome::Unknown,
+        }
+    }
+
+    /// The agent asks if a call may run. For some this is the call's first line, or the first with arguments.
+    fn ask(
+        &mut self,
+        value: Value<'_>,
+        params: Option<Value<'_>>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        let param = |key: &str| params.and_then(|params| params.get(key));
+        let subject = param("subject"); // version 2
+        let update = filled_object(param("toolCall"))
+            .or_else(|| filled_object(subject.and_then(|subject| subject.get("toolCall"))));
+        let meta = update.and_then(|update| update.get("_meta"));
+        let session = id_of(param("sessionId"), out);
+        let mut stamp = Stamp {
+            session_id: session.map(Text::from),
+            parent: self.calls.thread(meta, out).map(Text::from),
+            ..Stamp::default()
+        };
+        let named = |holder: Option<Value<'_>>, out: &mut Emitter<'_>| {
+            id_of(holder.and_then(|holder| holder.get("toolCallId")), out)
+        };
+        let id = named(update, out)
+            .filter(|id| !id.is_empty())
+            .or_else(|| named(subject, out));
+        // a version 2 request may name the call and nothing of it
+        let told = update.or(subject);
+        if let (Some(id), Some(told)) = (id.as_deref().filter(|id| !id.is_empty()), told) {
+            if self.calls.is_new("session/request_permission", id) {
+                self.end_block();
+                self.opens(&stamp, out);
+            }
+            self.calls.ask(id, told, &mut stamp, out);
+        }
+        if self.merged && value.first("id").is_some() {
+            let rejects = items(param("options"))
+                .filter_map(|option| {
+                    let id = id_of(option.get("optionId"), out)?;
+                    let kind = option.text_of("kind")?;
+                    kind.starts_with("reject").then_some(id)
+                })
+                .collect();
+            let ask = Ask {
+                call: id.clone(),
+                rejects,
+            };
+            self.asks.insert(request_id(value.get("id")), ask);
+        }
+        let agent = self.calls.agent();
+        let id_text = id.as_deref().unwrap_or("");
+        let name = agent.tool_name(id_text, update, false);
+        let title = filled(param("title").and_then(|title| title.text()))
+            .or_else(|| update.and_then(|update| update.text_of("title")));
+        let state = State::new("approval")
+            .with("phase", "requested")
+            .with("toolCallId", id)
+            .with("toolName", name)
+            .with("message", title);
+        out.state(state, &stamp);
+        Outcome::Mapped
+    }
+
+    /// The client's side of a merged log.
+    fn client(
+        &mut self,
+        method: &str,
+        value: Value<'_>,
+        params: Option<Value<'_>>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        self.merged = true;
+        if value.first("id").is_some() {
+            let id = request_id(value.get("id"));
+            self.requests.insert(id, method.to_owned());
+        }
+        let param = |key: &str| params.and_then(|params| params.get(key));
+        let session = id_of(param("sessionId"), out);
+        match method {
+            "session/new" | "session/load" | "session/resume" => {
+                self.replay = method != "session/new";
+                self.opened(session.as_deref());
+                let details = [
+                    ("sessionId", session.map(Text::from)),
+                    ("cwd", param("cwd").and_then(|cwd| cwd.text())),
+                ];
+                out.session_state(&details, &Stamp::default());
+                Outcome::Mapped
+            }
+            "session/prompt" => {
+                let known = session
+                    .as_ref()
+                    .is_some_and(|id| self.sessions.contains(id));
+                if !self.sessions.is_empty() && !known {
+                    return Outcome::Ignored("prompt of no session");
+                }
+                let stamp = Stamp {
+                    session_id: session.map(Text::from),
+                    ..Stamp::default()
+                };
+                self.end_block();
+                self.begin(&stamp, out);
+                for block in items(param("prompt")) {
+                    if block.text_of("type").as_deref() == Some("text") {
+                        let text = block.text_of("text").unwrap_or_default();
+                        out.whole(Kind::User, text, &stamp);
+                    } else {
+                        let content = Some(block).filter(Value::is_object);
+                        self.other(Kind::User, content, &mut stamp.clone(), out);
+                    }
+                }
+                Outcome::Mapped
+            }
+            _ => Outcome::Ignored("request to the agent"),
+        }
+    }
+
+    // ---------------------------------------------------------------- answers
+
+    fn answer(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let key = request_id(value.get("id"));
+        let result = value.get("result").filter(Value::is_object);
+        let member = |key: &str| result.and_then(|result| result.get(key));
+        let decided = member("outcome").filter(Value::is_object);
+        let decides = decided.is_some_and(|decided| decided.text_of("outcome").is_some());
+        if decides || (self.asks.contains_key(&key) && !self.requests.contains_key(&key)) {
+            return self.decision(&key, decided, out);
+        }
+        let method = self.requests.remove(&key);
+        self.replay = false;
+        if let Some(error) = value.get("error").filter(Value::is_object) {
+            let code = count(error.get("code"));
+            let other = code.is_some_and(|code| OTHER_ERRORS.contains(&code));
+            let fatal = |method: String| FATAL_REQUESTS.contains(&method.as_str());
+            if other || !method.is_none_or(fatal) {
+                return Outcome::Ignored("error answer to another request");
+            }
+            self.fail(error, out);
+            return Outcome::Mapped;
+        }
+        let stamp = Stamp::default();
+        if let Some(result) = result
+            && let Some(version) = count(result.get("protocolVersion"))
+        {
+            self.initialized = true;
+            self.version = if version == 0 { 1 } else { version };
+            let name = info_of(result).and_then(|info| info.text_of("name"));
+            let agent = Agent::by_name(name.as_deref().unwrap_or(""));
+            self.calls.set_agent(agent);
+            out.session_state(&[("version", version_of(result))], &stamp);
+            return Outcome::Mapped;
+        }
+        if let Some(reason) = member("stopReason").and_then(|reason| reason.text()) {
+            self.use_of(result, &stamp, out);
+            self.stop(reason, &stamp, out);
+            return Outcome::Mapped;
+        }
+        let session = id_of(member("sessionId"), out);
+        self.opened(session.as_deref());
+        let named = session.is_some();
+        let details = [
+            ("sessionId", session.map(Text::from)),
+            ("model", model_of(result)),
+        ];
+        out.session_state(&details, &stamp);
+        if named {
+            Outcome::Mapped
+        } else {
+            Outcome::Ignored("answer")
+        }
+    }
+
+    /// A session was made or loaded.
+    fn opened(&mut self, session: Option<&str>) {
+        let Some(session) = session else { return };
+        self.named = true;
+        if !self.sessions.iter().any(|known| known == session) {
+            self.sessions.push(session.to_owned());
+        }
+    }
+
+    /// The client's answer to a question of the agent.
+    fn decision(
+        &mut self,
+        key: &str,
+        decided: Option<Value<'_>>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        let ask = self.asks.remove(key);
+        let option = id_of(decided.and_then(|decided| decided.get("optionId")), out);
+        if let (Some(ask), Some(option)) = (&ask, &option)
+            && let Some(call) = &ask.call
+            && !ask.rejects.contains(option)
+        {
+            self.calls.allow(call);
+        }
+        let decision = option
+            .filter(|option| !option.is_empty())
+            .map(Text::from)
+            .or_else(|| decided.and_then(|decided| decided.text_of("outcome")));
+        let state = State::new("approval")
+            .with("phase", "settled")
+            .with("toolCallId", ask.and_then(|ask| ask.call))
+            .with("decision", decision);
+        out.state(state, &Stamp::default());
+        Outcome::Mapped
+    }
+
+    /// The usage in the answer to session/prompt: of its last model call, of the prompt, or of the session.
+    fn use_of(&mut self, result: Option<Value<'_>>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+        let meta = result.and_then(|result| result.get("_meta"));
+        let usage = agents::usage_of(result.and_then(|result| result.get("usage")))
+            .or_else(|| agents::quota_of(meta));
+        let Some(usage) = usage else { return };
+        let agent = self.calls.agent();
+        if agent.covers == Covers::Call {
+            out.call_usage(&usage, stamp, None, false);
+            return;
+        }
+        let whole = agents::session_quota(meta).filter(|_| agent.name == "claude");
+        let adds = whole.is_none() && agent.covers == Covers::Turn;
+        let add = |so_far: Option<i64>, counted: Option<i64>| {
+            let before = if adds { so_far.unwrap_or(0) } else { 0 };
+            counted.map(|counted| counted.saturating_add(before))
+        };
+        let counted = whole.as_ref().unwrap_or(&usage);
+        self.total.prompt = add(self.total.prompt, counted.prompt);
+        self.total.completion = add(self.total.completion, counted.completion);
+        self.total.cached = add(self.total.cached, counted.cached);
+        out.run_usage(&usage, stamp, Some(&self.total));
+    }
+}
+
+fn turn_end(outcome: &'static str) -> State<'static> {
+    State::new("turn")
+        .with("phase", "end")
+        .with("outcome", outcome)
+}
+
+/// An advice that never ends a turn, whatever its severity.
+fn notice(update: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
+    let parts: Vec<Text<'_>> = ["title", "description"]
+        .into_iter()
+        .filter_map(|key| filled(update.text_of(key)))
+        .collect();
+    match shape::glued(&parts, ": ") {
+        Some(text) if update.text_of("severity").as_deref() != Some("info") => {
+            out.notice(text, stamp);
+            Outcome::Mapped
+        }
+        _ => Outcome::Ignored("notice of the harness"),
+    }
+}
+
+fn compaction(update: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
+    let status = update.text_of("status");
+    let state = State::new("compaction");
+    match status.as_deref() {
+        Some("in_progress") => out.state(state.with("phase", "start"), stamp),
+        Some("completed" | "failed" | "cancelled") => {
+            let error = update.get("error");
+            let message = filled(error.and_then(|error| error.text_of("message")))
+                .or_else(|| error.and_then(|error| error.text()));
+            let state = state
+                .with("phase", "end")
+                .with("success", status.as_deref() == Some("completed"))
+                .with("summary", joined(update.get("summary")))
+                .with("message", message);
+            out.state(state, stamp);
+        }
+        _ => return Outcome::Ignored("compaction"),
+    }
+    Outcome::Mapped
+}

@@ -1,0 +1,528 @@
+//! The tool calls of an ACP session: from the lines that tell of them to the Emitter.
+//!
+//! The wire gives a call in pieces: an announcement (`tool_call`, a permission request, or just the first update), then
+//! updates that name what has changed. Arguments may grow; `content` before the result is about the call and not its
+//! result; a status of "completed" may hide an exit code.
+
+use std::collections::HashMap;
+
+use super::super::{Outcome, filled};
+use super::agents::{self, Agent, UNKNOWN};
+use super::shape::{given, glued, id_of, item_of, items, kind_of, locations_of, status_of};
+use crate::data::Data;
+use crate::emit::{self, Emitter, Update};
+use crate::event::{Facts, Item, Stamp, State, iso_millis};
+use crate::json::{Text, Value};
+use crate::tool;
+
+const GUARDIAN: &str = "guardian_assessment:";
+
+/// What is kept of a call while later lines may add to it.
+#[derive(Default)]
+struct Call {
+    /// Number of the turn that it belongs to.
+    turn: u32,
+    name: Option<String>,
+    /// For permission: it may never be heard of again.
+    asked: bool,
+    has_input: bool,
+    /// A stand-in for a tool that does not exist.
+    invalid: bool,
+    /// Its output so far, until the result.
+    output: String,
+    has_output: bool,
+    /// The harness's own record of the result was told.
+    structured: bool,
+    closed: bool,
+    /// The result's text was told.
+    shown: bool,
+}
+
+/// What a line tells of a call.
+#[derive(Clone, Copy)]
+pub struct Told<'a> {
+    update: Value<'a>,
+    part: Part,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    All,
+    /// One more item of content.
+    ContentChunk,
+    /// Nothing but the arguments.
+    Input,
+    /// All but the arguments.
+    NoInput,
+}
+
+impl<'a> Told<'a> {
+    /// By a session/update of that kind.
+    pub fn by(kind: &str, update: Value<'a>) -> Self {
+        let part = match kind {
+            "tool_call_content_chunk" => Part::ContentChunk,
+            _ => Part::All,
+        };
+        Told { update, part }
+    }
+
+    fn only(self, part: Part) -> Self {
+        Told { part, ..self }
+    }
+
+    fn get(&self, key: &str) -> Option<Value<'a>> {
+        let told = match self.part {
+            Part::All => true,
+            Part::ContentChunk => false,
+            Part::Input => key == "rawInput",
+            Part::NoInput => key != "rawInput",
+        };
+        self.update.get(key).filter(|_| told)
+    }
+
+    fn raw_input(&self) -> Option<Value<'a>> {
+        given(self.get("rawInput"))
+    }
+
+    fn raw_output(&self) -> Option<Value<'a>> {
+        given(self.get("rawOutput"))
+    }
+
+    fn failed_exit(&self) -> (bool, Option<i64>) {
+        match self.part {
+            Part::All | Part::NoInput => agents::failed_exit(self.update),
+            Part::ContentChunk | Part::Input => (false, None),
+        }
+    }
+
+    fn name(&self, agent: &Agent, id: &str, first: bool) -> Option<Text<'a>> {
+        let told = matches!(self.part, Part::All | Part::NoInput);
+        agent.tool_name(id, told.then_some(self.update), first)
+    }
+
+    /// Its content in the shape of events, and whether something in it has none.
+    fn content(&self) -> (Vec<Item<'a>>, bool) {
+        if self.part == Part::ContentChunk {
+            let item = self.update.get("content").and_then(item_of);
+            let odd = item.is_none();
+            return (item.into_iter().collect(), odd);
+        }
+        let mut odd = false;
+        let blocks = items(self.get("content"))
+            .filter_map(|item| {
+                let item = item_of(item);
+                odd |= item.is_none();
+                item
+            })
+            .collect();
+        (blocks, odd)
+    }
+
+    fn has_content(&self) -> bool {
+        self.part == Part::ContentChunk || self.get("content").is_some()
+    }
+
+    /// Its content as it stands on the wire.
+    fn wire_content(&self) -> Data<'a> {
+        match self.part {
+            Part::ContentChunk => Data::List(vec![self.update.get("content").into()]),
+            _ => self.get("content").into(),
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Calls {
+    agent: Option<&'static Agent>,
+    turn: u32,
+    calls: HashMap<String, Call>,
+    /// Calls that wait for permission or were refused, and no word of the agent since.
+    pub refused: Vec<String>,
+    /// Open calls of sub-agents (Copilot): whether the main agent waits for them.
+    tasks: Vec<(String, bool)>,
+    /// Id of a sub-agent (Copilot): its call.
+    agents: HashMap<String, String>,
+}
+
+impl Calls {
+    pub fn agent(&self) -> &'static Agent {
+        self.agent.unwrap_or(&UNKNOWN)
+    }
+
+    pub fn set_agent(&mut self, agent: &'static Agent) {
+        self.agent = Some(agent);
+    }
+
+    /// A turn begins.
+    pub fn begin(&mut self) {
+        self.turn += 1;
+        self.refused.clear();
+    }
+
+    /// Whether calls of the turn are still at work (a refused one may never be heard of again).
+    pub fn unfinished(&self) -> bool {
+        let mut calls = self.calls.values();
+        calls.any(|call| call.turn == self.turn && !call.closed && !call.asked)
+    }
+
+    /// Whether the line is the first of its call. An id that is announced again in a later turn names a new one.
+    pub fn is_new(&self, kind: &str, id: &str) -> bool {
+        if id.starts_with(GUARDIAN) {
+            return false;
+        }
+        self.calls
+            .get(id)
+            .is_none_or(|call| kind == "tool_call" && call.closed && call.turn != self.turn)
+    }
+
+    /// A line that tells of a call.
+    pub fn tell<'a>(
+        &mut self,
+        kind: &str,
+        id: &str,
+        told: Told<'a>,
+        stamp: &mut Stamp<'a>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        if id.starts_with(GUARDIAN) {
+            return self.guardian(told, stamp, out);
+        }
+        if self.is_new(kind, id) {
+            return self.open(id, told, stamp, out);
+        }
+        if told.part == Part::ContentChunk {
+            let text = told.update.path(&["content", "content", "text"]);
+            let text = text.and_then(|text| text.text());
+            if let (Some(call), Some(text)) = (self.calls.get_mut(id), text)
+                && !call.closed
+            {
+                if call.has_output {
+                    call.output.push('\n');
+                }
+                call.output.push_str(&out.clean(text));
+                call.has_output = true;
+            }
+        }
+        self.apply(id, told, stamp, out)
+    }
+
+    /// A call that session/load tells again: only what was not told before is news.
+    pub fn again<'a>(
+        &mut self,
+        id: &str,
+        told: Told<'a>,
+        stamp: &mut Stamp<'a>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        let agent = self.agent();
+        let Some(call) = self.calls.get_mut(id).filter(|call| !call.shown) else {
+            return Outcome::Ignored("replay");
+        };
+        if !call.closed {
+            return self.apply(id, told, stamp, out);
+        }
+        let raw = told.raw_output();
+        let content = result(agent, call, told.content().0, raw);
+        if !call.shown {
+            return Outcome::Ignored("replay");
+        }
+        let update = Update {
+            content,
+            done: Some(false),
+            again: true,
+            raw_output: raw.filter(|_| !call.structured).map(Data::Wire),
+            ..Update::new(id.to_owned(), None)
+        };
+        out.update(update, stamp);
+        Outcome::Mapped
+    }
+
+    /// A permission request: for some agents a call's first line, or the first with its arguments.
+    pub fn ask<'a>(
+        &mut self,
+        id: &str,
+        update: Value<'a>,
+        stamp: &mut Stamp<'a>,
+        out: &mut Emitter<'_>,
+    ) {
+        let told = Told {
+            update,
+            part: Part::All,
+        };
+        match self.calls.get(id) {
+            None => {
+                self.open(id, told, stamp, out);
+            }
+            Some(call) => {
+                if !call.closed && !call.has_input && told.raw_input().is_some() {
+                    self.apply(id, told.only(Part::Input), stamp, out);
+                }
+            }
+        }
+        stamp.extra.clear();
+        if let Some(call) = self.calls.get_mut(id) {
+            call.asked = true;
+            if !call.closed && !self.refused.iter().any(|other| other == id) {
+                self.refused.push(id.to_owned());
+            }
+        }
+    }
+
+    /// The client said yes.
+    pub fn allow(&mut self, id: &str) {
+        if let Some(at) = self.refused.iter().position(|other| other == id) {
+            self.refused.remove(at);
+        }
+    }
+
+    /// The delegating call of the sub-agent whose line this is. Copilot names its sub-agents' calls only: a text that
+    /// comes while the main agent waits for a sub-agent is the latter's.
+    pub fn thread(&mut self, meta: Option<Value<'_>>, out: &mut Emitter<'_>) -> Option<String> {
+        let parent = agents::parent_call(meta, out);
+        if parent.is_some() || self.agent().name != "copilot" {
+            return parent;
+        }
+        let agent = meta.and_then(|meta| meta.path(&["github.com/copilot", "agentId"]));
+        let Some(agent) = id_of(agent, out) else {
+            let waited = self.tasks.iter().find(|(_, waits)| *waits)?;
+            return Some(waited.0.clone());
+        };
+        if !self.agents.contains_key(&agent) {
+            let taken = |id: &String| self.agents.values().any(|other| other == id);
+            let (free, _) = self.tasks.iter().find(|(id, _)| !taken(id))?;
+            self.agents.insert(agent.clone(), free.clone());
+        }
+        self.agents.get(&agent).cloned()
+    }
+
+    // ---------------------------------------------------------------- inside
+
+    /// Codex has a model of its own review a call in place of a person: no call of the agent, but an approval.
+    fn guardian(&mut self, told: Told<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let (raw, input) = (told.raw_output(), told.raw_input());
+        let id = |value: Option<Value<'_>>, out: &mut Emitter<'_>| {
+            id_of(value.and_then(|value| value.get("targetItemId")), out)
+        };
+        let target = id(raw, out)
+            .filter(|target| !target.is_empty())
+            .or_else(|| id(input, out));
+        let decision = raw.and_then(|raw| raw.path(&["review", "status"])?.text());
+        if let (Some("denied"), Some(target)) = (decision.as_deref(), &target) {
+            self.refused.push(target.clone());
+        }
+        let state = State::new("approval")
+            .with(
+                "phase",
+                if decision.is_none() {
+                    "requested"
+                } else {
+                    "settled"
+                },
+            )
+            .with("toolCallId", target)
+            .with("decision", decision);
+        out.state(state, stamp);
+        Outcome::Mapped
+    }
+
+    /// The first line of a call, an announcement or not.
+    fn open<'a>(
+        &mut self,
+        id: &str,
+        told: Told<'a>,
+        stamp: &mut Stamp<'a>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        let agent = self.agent();
+        let name = told.name(agent, id, true);
+        let mut call = Call {
+            turn: self.turn,
+            name: name.as_ref().map(|name| name.to_string()),
+            ..Call::default()
+        };
+        let raw_input = told.raw_input();
+        self.take_input(id, &mut call, raw_input);
+        let status = status(&call, told);
+        let (blocks, odd) = told.content();
+        stamp.extra.clear();
+        if odd {
+            stamp.extra.push(("content".into(), told.wire_content()));
+        }
+        let announced = emit::Call {
+            status: status.unwrap_or("pending"),
+            kind: kind_of(told.get("kind")),
+            title: told.get("title").and_then(|title| title.text()),
+            content: told.has_content().then_some(blocks),
+            locations: Some(locations_of(told.get("locations"))),
+            started_at: raw_input.and_then(|input| iso_millis(input.get("started_at_ms"))),
+            no_result: true,
+            ..emit::Call::new(id.to_owned(), name, raw_input)
+        };
+        out.call(announced, stamp);
+        self.calls.insert(id.to_owned(), call);
+        if matches!(status, Some("completed" | "failed")) {
+            let rest = match told.part {
+                Part::All => told.only(Part::NoInput),
+                _ => told,
+            };
+            return self.apply(id, rest, stamp, out);
+        }
+        Outcome::Mapped
+    }
+
+    /// An update: only what it names has changed.
+    fn apply<'a>(
+        &mut self,
+        id: &str,
+        told: Told<'a>,
+        stamp: &mut Stamp<'a>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        let Some(mut call) = self.calls.remove(id) else {
+            return Outcome::Unknown;
+        };
+        let agent = self.agent();
+        let (raw_input, mut raw) = (told.raw_input(), told.raw_output());
+        let meta = told.get("_meta");
+        self.take_input(id, &mut call, raw_input);
+        let status = status(&call, told).filter(|_| !call.closed);
+        let done = matches!(status, Some("completed" | "failed"));
+        let name = told.name(agent, id, false);
+        if let Some(name) = &name {
+            call.name = Some(name.to_string());
+        }
+        let name_so_far = call.name.clone();
+        let input = raw_input.map_or(Data::Null, Data::Wire);
+        let (mut blocks, odd) = told.content();
+        stamp.extra.clear();
+        if let Some(input) = raw_input {
+            stamp.extra.push(("rawInput".into(), input.into()));
+        }
+        if odd {
+            stamp.extra.push(("content".into(), told.wire_content()));
+        }
+        if let Some(piece) = agents::output_piece(meta).filter(|_| !call.closed) {
+            let data = piece.text_of("data").unwrap_or_default();
+            call.output.push_str(&out.clean(data));
+            call.has_output = true;
+            if !done {
+                let key = "terminal_output_delta".into();
+                stamp.extra.push((key, piece.into()));
+            }
+        }
+        if done {
+            blocks = result(agent, &mut call, blocks, raw);
+        } else if blocks.is_empty() && status == Some("in_progress") && input.is_map() {
+            // diffs that only the arguments show
+            let described = tool::describe(super::DIALECT.name, name_so_far.as_deref(), &input);
+            blocks = described.content;
+        }
+        let response = meta.and_then(|meta| given(meta.path(&["claudeCode", "toolResponse"])));
+        if response.is_some() {
+            // Claude's own record of the result; the adapter's is only its text
+            raw = response;
+            call.structured = true;
+        } else if call.structured {
+            raw = None;
+        }
+        let update = Update {
+            status,
+            title: told.get("title").and_then(|title| title.text()),
+            content: blocks,
+            locations: locations_of(told.get("locations")),
+            raw_output: raw.map(Data::Wire),
+            again: call.closed,
+            facts: Facts {
+                input: raw_input.map(Data::Wire),
+                name,
+                kind: kind_of(told.get("kind")),
+                exit_code: told.failed_exit().1,
+                duration_ms: agents::duration_ms(raw),
+                no_result: !done,
+                ..Facts::default()
+            },
+            ..Update::new(id.to_owned(), None)
+        };
+        out.update(update, stamp);
+        if done {
+            self.close(id, &mut call, told, status == Some("failed"), out);
+        }
+        self.calls.insert(id.to_owned(), call);
+        Outcome::Mapped
+    }
+
+    fn take_input(&mut self, id: &str, call: &mut Call, raw_input: Option<Value<'_>>) {
+        let Some(input) = raw_input else { return };
+        let agent = self.agent();
+        call.has_input = !(input.is_object() && input.is_empty());
+        call.invalid = agent.is_invalid_tool(input);
+        if agent.name == "copilot" && input.text_of("agent_type").is_some() {
+            let waits = input.text_of("mode").as_deref() != Some("background");
+            match self.tasks.iter_mut().find(|(task, _)| task == id) {
+                Some(task) => task.1 = waits,
+                None => self.tasks.push((id.to_owned(), waits)),
+            }
+        }
+    }
+
+    fn close(
+        &mut self,
+        id: &str,
+        call: &mut Call,
+        told: Told<'_>,
+        failed: bool,
+        out: &mut Emitter<'_>,
+    ) {
+        call.closed = true;
+        let ran = told.failed_exit().1.is_some();
+        if self.refused.iter().any(|other| other == id) {
+            if !failed || ran {
+                self.allow(id);
+            }
+        } else if failed && agents::is_refusal(told.update) {
+            self.refused.push(id.to_owned());
+        }
+        self.tasks.retain(|(task, _)| task != id);
+        out.commit(Some(id)); // the thread of its sub-agent
+    }
+}
+
+/// The status as it is: a command that failed did not complete, nor did a tool that does not exist.
+fn status(call: &Call, told: Told<'_>) -> Option<&'static str> {
+    match status_of(told.get("status")) {
+        Some("completed") if call.invalid || told.failed_exit().0 => Some("failed"),
+        status => status,
+    }
+}
+
+/// The content of a result, with its text as the tool said it.
+fn result<'a>(
+    agent: &Agent,
+    call: &mut Call,
+    blocks: Vec<Item<'a>>,
+    raw: Option<Value<'a>>,
+) -> Vec<Item<'a>> {
+    let texts: Vec<Text<'_>> = blocks.iter().filter_map(text_of).collect();
+    let output = std::mem::take(&mut call.output);
+    call.has_output = false;
+    let shown = glued(&texts, "\n").or_else(|| filled(Some(Text::from(output))));
+    let has_texts = !texts.is_empty();
+    drop(texts);
+    let same = shown.as_ref().map(|shown| shown.to_string());
+    let text = agent.result_text(raw, shown);
+    call.shown = text.is_some();
+    match text {
+        Some(text) if !(has_texts && same.as_deref() == Some(text.as_str())) => {
+            let others = blocks.into_iter().filter(|item| text_of(item).is_none());
+            std::iter::once(Item::Text(text)).chain(others).collect()
+        }
+        _ => blocks,
+    }
+}
+
+fn text_of<'i>(item: &'i Item<'_>) -> Option<Text<'i>> {
+    match item {
+        Item::Text(text) => Some(text.borrow()),
+        _ => None,
+    }
+}

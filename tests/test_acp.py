@@ -1,0 +1,359 @@
+"""ACP beyond the recordings: parts of the protocol that no agent printed for us, both directions in one log, and agents
+that say the same thing in their own ways."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from headrace.pure import event as ev
+
+from .engines import ENGINES
+
+SESSION = "sess_1"
+
+
+@pytest.fixture(params=list(ENGINES))
+def engine(request: pytest.FixtureRequest) -> Any:
+    return ENGINES[request.param]
+
+
+def answer(id: Any, **result: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "result": result}
+
+
+def fails(id: Any, code: int, message: str, **more: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message, **more}}
+
+
+def hello(agent: str = "an agent", version: int = 1) -> dict[str, Any]:
+    if version > 1:
+        return answer(0, protocolVersion=version, capabilities={}, info={"name": agent, "version": "1"})
+    return answer(0, protocolVersion=1, agentCapabilities={}, agentInfo={"name": agent, "version": "1"})
+
+
+NEW = answer(1, sessionId=SESSION)
+END = answer(2, stopReason="end_turn")
+
+
+def update(kind: str, /, **rest: Any) -> dict[str, Any]:
+    params = {"sessionId": SESSION, "update": {"sessionUpdate": kind, **rest}}
+    return {"jsonrpc": "2.0", "method": "session/update", "params": params}
+
+
+def says(text: str, kind: str = "agent_message_chunk", /, **rest: Any) -> dict[str, Any]:
+    return update(kind, content={"type": "text", "text": text}, **rest)
+
+
+def asks(id: Any, call: str, **rest: Any) -> dict[str, Any]:
+    options = [
+        {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
+        {"optionId": "no", "name": "No", "kind": "reject_once"},
+    ]
+    params = {"sessionId": SESSION, "toolCall": {"toolCallId": call, **rest}, "options": options}
+    return {"jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": params}
+
+
+def request(id: Any, method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+
+def wrapped(text: str) -> dict[str, Any]:
+    return {"type": "content", "content": {"type": "text", "text": text}}
+
+
+def read(engine: Any, *lines: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    parser = engine(kinds=ev.KINDS)
+    events = parser.feed(b"".join(json.dumps(line).encode() + b"\n" for line in lines)) + parser.close()
+    run = parser.run()
+    assert run["dialect"] == "acp"
+    return events, run
+
+
+def states(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    updates = [event["update"] for event in events]
+    return [u for u in updates if u["sessionUpdate"] == "state" and u["state"] == name]
+
+
+# ---------------------------------------------------------------- version 2 and the unstable parts
+
+
+def test_version_2_ends_a_turn_by_state_and_not_by_an_answer(engine: Any) -> None:
+    events, run = read(
+        engine,
+        hello(version=2),
+        NEW,
+        answer(2),
+        update("user_message", messageId="u1", content=[{"type": "text", "text": "do it"}]),
+        update("state_update", state="running"),
+        says("I will", messageId="m1"),
+        update("tool_call_update", toolCallId="c1", title="Run", kind="execute", status="pending"),
+        update("tool_call_content_chunk", toolCallId="c1", content=wrapped("one")),
+        update("tool_call_content_chunk", toolCallId="c1", content=wrapped("two")),
+        update("tool_call_update", toolCallId="c1", status="completed"),
+        update("tool_call_update", toolCallId="c2", title="Stop", status="cancelled"),
+        update("agent_message", messageId="m1", content=[{"type": "text", "text": "I would."}]),
+        update("state_update", state="idle", stopReason="end_turn"),
+    )
+    assert run["verdict"]["outcome"] == "completed"
+    assert run["texts"] == ["I would."]
+    assert [message["role"] for message in run["messages"]] == ["user", "assistant"]
+    assert [(call["id"], call["ok"], call["result"]) for call in run["tool_calls"]] == [
+        ("c1", True, "one\ntwo"),
+        ("c2", False, None),
+    ]
+    assert [state["phase"] for state in states(events, "turn")] == ["start", "end"]
+
+
+def test_version_2_waits_for_idle(engine: Any) -> None:
+    _, run = read(
+        engine, hello(version=2), NEW, answer(2), update("state_update", state="running"), says("So", messageId="m")
+    )
+    assert run["verdict"]["outcome"] == "incomplete"
+
+
+def test_unstable_updates(engine: Any) -> None:
+    entries = [{"content": "one", "priority": "high", "status": "cancelled"}]
+    events, run = read(
+        engine,
+        hello(),
+        NEW,
+        update("plan_update", plan={"type": "items", "planId": "p", "entries": entries}),
+        update("notice", severity="warning", title="No MCP", description="going on"),
+        update("notice", severity="info", title="hello"),
+        update("compaction_update", compactionId="k", status="in_progress"),
+        update("compaction_update", compactionId="k", status="completed", summary=[{"type": "text", "text": "short"}]),
+        says("done"),
+        END,
+        update("something_new", field=1),
+    )
+    assert run["plan"] == [{"content": "one", "status": "completed", "priority": "high"}]
+    assert run["errors"] == []
+    assert [e["update"]["message"] for e in events if e["update"]["sessionUpdate"] == "error"] == ["No MCP: going on"]
+    assert run["compactions"] == 1
+    assert states(events, "compaction")[-1]["summary"] == "short"
+    assert run["verdict"]["outcome"] == "completed"
+    assert sum(run["report"]["unknown"].values()) == 1
+
+
+def test_blocks_without_a_shape_go_along_as_they_are(engine: Any) -> None:
+    link = {"type": "resource_link", "name": "f", "uri": "file:///f"}
+    picture = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+    events, run = read(
+        engine,
+        hello(),
+        NEW,
+        says("See "),
+        update("agent_message_chunk", content=link),
+        update("agent_message_chunk", content=picture),
+        says("that"),
+        update("tool_call", toolCallId="c", title="t", content=[{"type": "terminal", "terminalId": "x"}]),
+        END,
+    )
+    chunks = [event for event in events if event["update"]["sessionUpdate"] == "agent_message_chunk"]
+    assert chunks[1]["extra"] == {"content": link}
+    assert chunks[2]["update"]["content"] == picture
+    assert run["texts"] == ["See ", "that"]
+    call = next(event for event in events if event["update"]["sessionUpdate"] == "tool_call")
+    assert call["extra"] == {"content": [{"type": "terminal", "terminalId": "x"}]}
+
+
+# ---------------------------------------------------------------- both directions
+
+
+def merged(decision: dict[str, Any], *rest: dict[str, Any]) -> list[dict[str, Any]]:
+    """Both sides in one log; the agent's question has the id of the client's prompt."""
+    return [
+        request(0, "initialize", protocolVersion=1, clientCapabilities={}),
+        hello(),
+        request(1, "session/new", cwd="/w", mcpServers=[]),
+        NEW,
+        request(2, "session/prompt", sessionId=SESSION, prompt=[{"type": "text", "text": "go"}]),
+        says("Trying."),
+        update("tool_call", toolCallId="c1", title="rm", kind="execute", status="pending", rawInput={"command": "rm"}),
+        asks(2, "c1", title="rm"),
+        answer(2, outcome=decision),
+        update("tool_call_update", toolCallId="c1", status="failed", content=[wrapped("no")]),
+        *rest,
+        END,
+    ]
+
+
+def test_a_refusal_in_a_merged_log_is_denied(engine: Any) -> None:
+    events, run = read(engine, *merged({"outcome": "selected", "optionId": "no"}))
+    assert run["verdict"]["outcome"] == "denied"
+    assert run["cwd"] == "/w"
+    assert [(m["role"], m["text"]) for m in run["messages"]] == [("user", "go"), ("assistant", "Trying.")]
+    assert [(s["phase"], s["toolCallId"]) for s in states(events, "approval")] == [
+        ("requested", "c1"),
+        ("settled", "c1"),
+    ]
+
+
+def test_an_allowed_call_that_fails_is_no_refusal(engine: Any) -> None:
+    _, run = read(engine, *merged({"outcome": "selected", "optionId": "yes"}))
+    assert run["verdict"]["outcome"] == "completed"
+
+
+def test_text_after_a_refusal_is_an_answer(engine: Any) -> None:
+    _, run = read(engine, *merged({"outcome": "selected", "optionId": "no"}, says("Then not.")))
+    assert run["verdict"]["outcome"] == "completed"
+    assert run["final_text"] == "Then not."
+
+
+def test_other_requests_may_fail_in_a_merged_log(engine: Any) -> None:
+    _, run = read(
+        engine,
+        *merged({"outcome": "selected", "optionId": "yes"}, says("Fine.")),
+        request(3, "session/list"),
+        fails(3, -32603, "no database"),
+        request(4, "session/prompt", sessionId="nope", prompt=[]),
+        fails(4, -32002, "no such session"),
+    )
+    assert run["verdict"]["outcome"] == "completed"
+    assert run["errors"] == []
+
+
+def test_the_client_alone_tells_the_prompts(engine: Any) -> None:
+    sent = ("initialize", "session/new", "session/prompt")
+    client = [line for line in merged({"outcome": "cancelled"}) if line.get("method") in sent]
+    _, run = read(engine, *client, answer(2, outcome={"outcome": "cancelled"}))
+    assert [m["text"] for m in run["messages"]] == ["go"]
+    assert run["verdict"]["outcome"] == "incomplete"
+
+
+# ---------------------------------------------------------------- replays and late updates
+
+
+HISTORY = [
+    says("go", "user_message_chunk"),
+    says("Old answer."),
+    update("tool_call", toolCallId="old", title="ls", status="completed"),
+]
+
+
+def test_a_session_loaded_first_tells_history_and_no_run(engine: Any) -> None:
+    _, run = read(engine, hello(), *HISTORY, answer(1, modes={}), says("New answer."), END)
+    assert run["texts"] == ["New answer."]
+    assert run["tool_calls"] == []
+    assert run["verdict"]["outcome"] == "completed"
+
+
+def test_a_load_request_opens_the_replay(engine: Any) -> None:
+    load = request(1, "session/load", sessionId=SESSION, cwd="/w", mcpServers=[])
+    prompt = request(2, "session/prompt", sessionId=SESSION, prompt=[{"type": "text", "text": "again"}])
+    _, run = read(engine, hello(), load, *HISTORY, answer(1), prompt, says("New."), END)
+    assert run["texts"] == ["New."]
+    assert [m["text"] for m in run["messages"] if m["role"] == "user"] == ["again"]
+
+
+def test_an_agent_that_prints_prompts_live_replays_nothing(engine: Any) -> None:
+    _, run = read(
+        engine,
+        hello(),
+        NEW,
+        says("one", "user_message_chunk"),
+        says("First."),
+        END,
+        says("two", "user_message_chunk"),
+        says("Second."),
+        answer(3, stopReason="end_turn"),
+    )
+    assert run["texts"] == ["First.", "Second."]
+    assert [m["text"] for m in run["messages"] if m["role"] == "user"] == ["one", "two"]
+
+
+def test_a_second_prompt_that_was_not_answered_is_incomplete(engine: Any) -> None:
+    _, run = read(engine, hello(), NEW, says("First.", messageId="m1"), END, says("Sec", messageId="m2"))
+    assert run["verdict"]["outcome"] == "incomplete"
+    assert run["texts"] == ["First.", "Sec"]
+
+
+def test_the_end_of_a_known_message_may_come_late(engine: Any) -> None:
+    _, run = read(engine, hello(), NEW, says("Fir", messageId="m1"), END, says("st.", messageId="m1"))
+    assert run["verdict"]["outcome"] == "completed"
+    assert run["texts"] == ["First."]
+
+
+# ---------------------------------------------------------------- agents
+
+
+def test_copilot_fails_by_a_chunk(engine: Any) -> None:
+    lines = [hello("Copilot"), NEW, says("Info: Retrying..."), says("Partial."), says("Error: 400 bad request"), END]
+    _, run = read(engine, *lines)
+    assert run["verdict"]["outcome"] == "failed"
+    assert run["texts"] == ["Partial."]
+    assert [error["message"] for error in run["errors"]] == ["Error: 400 bad request"]
+
+
+def test_qwen_says_its_errors_in_brackets(engine: Any) -> None:
+    _, run = read(engine, hello("qwen-code"), NEW, says("[API Error: 400 bad]"), END)
+    assert run["verdict"]["outcome"] == "failed"
+    assert (run["texts"], [e["message"] for e in run["errors"]]) == ([], ["[API Error: 400 bad]"])
+
+
+def test_droid_says_its_error_twice(engine: Any) -> None:
+    failed = fails(2, -32603, "Internal error: Agent error", data="400 bad")
+    _, run = read(engine, hello("@factory/cli"), NEW, says("Partial."), says("Error: 400 bad"), failed)
+    assert run["texts"] == ["Partial."]
+    assert [error["message"] for error in run["errors"]] == ["Internal error: Agent error: 400 bad"]
+
+
+def test_droid_may_answer_with_the_word_error(engine: Any) -> None:
+    _, run = read(engine, hello("@factory/cli"), NEW, says("Error: is what the log says."), END)
+    assert run["verdict"]["outcome"] == "completed"
+    assert run["final_text"] == "Error: is what the log says."
+
+
+def test_claude_own_messages_are_told_by_their_id(engine: Any) -> None:
+    own = "09fa1861-7fcf-4a1b-b58b-c4baa73a54b1"
+    error = fails(2, -32603, "Internal error: Prompt is too long")
+    agent = hello("@agentclientprotocol/claude-agent-acp")
+    _, run = read(engine, agent, NEW, says("Hm.", messageId="msg_1"), says("Prompt is too long", messageId=own), error)
+    assert run["texts"] == ["Hm."]
+    assert [e["message"] for e in run["errors"]] == ["Internal error: Prompt is too long"]
+
+
+@pytest.mark.parametrize(("kind", "outcome"), [("usageLimitExceeded", "limit"), ("badRequest", "failed")])
+def test_codex_names_what_failed(engine: Any, kind: str, outcome: str) -> None:
+    error = {"message": "it failed", "codexErrorInfo": kind, "willRetry": False}
+    broken = {"codex": {"threadStatus": {"type": "systemError"}}}
+    _, run = read(
+        engine,
+        hello("@agentclientprotocol/codex-acp"),
+        NEW,
+        update("session_info_update", _meta={"codex": {"error": error}}),
+        update("session_info_update", _meta=broken),
+        says("it failed\n\n"),
+        END,
+    )
+    assert run["verdict"]["outcome"] == outcome
+    assert [e["message"] for e in run["errors"]] == ["it failed"]
+    assert run["texts"] == []
+
+
+def test_usage_by_what_each_agent_counts(engine: Any) -> None:
+    def turns(agent: str, *usages: dict[str, int]) -> dict[str, Any]:
+        lines = [answer(2 + n, stopReason="end_turn", usage=usage) for n, usage in enumerate(usages)]
+        return read(engine, hello(agent), NEW, *lines)[1]["usage"]
+
+    outside = {"inputTokens": 10, "outputTokens": 3, "cachedReadTokens": 5, "thoughtTokens": 2, "totalTokens": 20}
+    inside = {"inputTokens": 15, "outputTokens": 5, "cachedReadTokens": 5, "totalTokens": 20}
+    nothing = {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0}
+    per_call = turns("OpenCode", outside, nothing)
+    assert (per_call["calls"]["count"], per_call["calls"]["prompt_tokens"]) == (1, 15)
+    assert per_call["calls"]["completion_tokens"] == 5
+    assert per_call["run"] is None
+    per_turn = turns("@agentclientprotocol/codex-acp", inside, inside)
+    assert (per_turn["run"]["prompt_tokens"], per_turn["run"]["cached_tokens"]) == (30, 10)
+    per_session = turns("Copilot", inside, inside)
+    assert per_session["run"]["prompt_tokens"] == 15
+
+
+def test_two_sessions_in_one_stream_keep_their_texts_apart(engine: Any) -> None:
+    other = says("two")
+    other["params"]["sessionId"] = "sess_2"
+    _, run = read(engine, hello(), NEW, says("one"), other, says("three"), END)
+    assert run["texts"] == ["one", "two", "three"]

@@ -1,0 +1,173 @@
+"""What a user relies on when the harness is OpenCode: its stream, and its stored sessions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import headrace
+
+from .truth import DATA
+
+FOLDER = DATA / "recordings" / "opencode"
+TYPES = {"step-start": "step_start", "tool": "tool_use", "step-finish": "step_finish"}
+
+
+def lines(*records: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def printed(kind: str, number: int, message: str = "msg_1", **facts: Any) -> dict[str, Any]:
+    part = {"type": kind, "id": f"prt_{number:03}", "messageID": message, "sessionID": "ses_1D", **facts}
+    return {"type": TYPES.get(kind, kind), "timestamp": 1795977106954, "sessionID": "ses_1D", "part": part}
+
+
+def start(number: int, message: str = "msg_1") -> dict[str, Any]:
+    return printed("step-start", number, message)
+
+
+def finish(number: int, reason: str = "stop", message: str = "msg_1", **tokens: Any) -> dict[str, Any]:
+    return printed("step-finish", number, message, reason=reason, cost=0.5, tokens=tokens)
+
+
+def call(number: int, tool: str = "bash", message: str = "msg_1", **state: Any) -> dict[str, Any]:
+    told = {"status": "completed", "input": {}, "output": "out", "title": "t", "metadata": {}, **state}
+    return printed("tool", number, message, tool=tool, callID=f"call_{number}", state=told)
+
+
+def failure(name: str, message: str) -> dict[str, Any]:
+    error = {"name": name, "data": {"message": message}}
+    return {"type": "error", "timestamp": 1795977106954, "sessionID": "ses_1D", "error": error}
+
+
+def outcome(*records: dict[str, Any]) -> str:
+    return headrace.reduce(lines(*records)).verdict.outcome
+
+
+# ---------------------------------------------------------------- the stream
+
+
+def test_parts_are_put_in_the_order_of_the_model_and_told_at_once() -> None:
+    stream = lines(
+        start(1), printed("text", 5, text="Then this."), call(4), call(3), printed("text", 2, text="First. ")
+    )
+    assert [e["update"]["sessionUpdate"] for e in headrace.events(stream)].count("tool_call") == 2
+    run = headrace.reduce(stream)
+    assert run.texts == ["First. ", "Then this."]
+    assert [c["id"] for c in run.tool_calls] == ["call_3", "call_4"]
+    chunks = list(headrace.events(stream, only={"agent_message_chunk"}))
+    assert [(c["update"]["content"]["text"], c.get("extra")) for c in chunks] == [
+        ("Then this.", None),
+        ("First. ", {"retract": 10}),
+        ("Then this.", None),
+    ]
+
+
+def test_a_retry_takes_back_what_the_try_before_it_said() -> None:
+    thought = printed("reasoning", 2, text="Hm.")
+    run = headrace.reduce(lines(start(1), thought, start(3), printed("reasoning", 4, text="Hm."), finish(5)))
+    assert run.thinking == ["Hm."]
+    assert run.verdict.outcome == "completed"
+
+
+def test_a_failed_command_has_not_succeeded_whatever_its_status_says() -> None:
+    run = headrace.reduce(lines(start(1), call(2, metadata={"exit": 3}), call(3, metadata={"exit": 0}), finish(4)))
+    assert [(c["ok"], c["exit_code"]) for c in run.tool_calls] == [(False, 3), (True, 0)]
+
+
+def test_a_call_of_a_tool_that_is_not_there_keeps_the_name_the_model_said() -> None:
+    run = headrace.reduce(
+        lines(start(1), call(2, "invalid", input={"tool": "nope", "error": "no such tool"}), finish(3))
+    )
+    (only,) = run.tool_calls
+    assert (only["name"], only["input"], only["ok"]) == ("nope", None, False)
+
+
+def test_an_edit_shows_its_diff_and_its_line() -> None:
+    patch = "Index: /p/f\n--- /p/f\n+++ /p/f\n@@ -7,2 +7,2 @@\n a\n-b\n+c\n"
+    edit = call(2, "edit", input={"filePath": "/p/f", "oldString": "b", "newString": "c"}, metadata={"diff": patch})
+    opened, closed = (
+        e["update"] for e in headrace.events(lines(start(1), edit), only={"tool_call", "tool_call_update"})
+    )
+    assert opened["content"] == [{"type": "diff", "path": "/p/f", "oldText": "b", "newText": "c"}]
+    assert {"type": "diff", "path": "/p/f", "oldText": "a\nb\n", "newText": "a\nc\n"} in closed["content"]
+    assert closed["locations"] == [{"path": "/p/f", "line": 7}]
+
+
+def test_todos_are_a_plan_besides_the_call() -> None:
+    todos = [{"content": "Look", "status": "in_progress", "priority": "high"}]
+    run = headrace.reduce(lines(start(1), call(2, "todowrite", input={"todos": todos}), finish(3)))
+    assert [(entry["content"], entry["status"]) for entry in run.plan] == [("Look", "in_progress")]
+    assert len(run.tool_calls) == 1
+
+
+def test_tokens_of_every_version_are_counted_the_same() -> None:
+    cache = {"read": 30, "write": 10}
+    for tokens in (
+        {"total": 149, "input": 60, "output": 40, "reasoning": 9, "cache": cache},  # now
+        {"total": 149, "input": 60, "output": 49, "reasoning": 9, "cache": cache},  # 1.2
+        {"input": 60, "output": 49, "reasoning": 9, "cache": cache},  # 1.1
+    ):
+        calls = headrace.reduce(lines(start(1), finish(2, **tokens))).usage["calls"]
+        assert (calls["prompt_tokens"], calls["completion_tokens"], calls["cached_tokens"]) == (100, 49, 30)
+
+
+def test_the_reason_of_the_last_step_is_the_outcome() -> None:
+    said = printed("text", 2, text="So.")
+    assert outcome(start(1), said, finish(3)) == "completed"
+    assert outcome(start(1), said, finish(3, "length")) == "limit"
+    assert outcome(start(1), said, finish(3, "content-filter"), failure("ContentFilterError", "no")) == "failed"
+    assert outcome(start(1), said, finish(3, "tool-calls")) == "incomplete"
+    assert outcome(start(1), said) == "incomplete"
+    refused = call(2, status="error", error="The user rejected permission to use this tool.")
+    ruled = call(2, status="error", error="A rule prevents this call.")
+    assert outcome(start(1), refused, finish(3, "tool-calls")) == "denied"
+    assert outcome(start(1), ruled, finish(3, "tool-calls")) == "incomplete"
+
+
+def test_an_error_is_fatal_unless_the_work_goes_on() -> None:
+    full = failure("ContextOverflowError", "too long")
+    run = headrace.reduce(
+        lines(start(1), full, start(2, "msg_2"), printed("text", 3, "msg_2", text="On."), finish(4, message="msg_2"))
+    )
+    assert (run.verdict.outcome, [e["fatal"] for e in run.errors]) == ("completed", [False])
+    assert outcome(start(1), full) == "limit"
+    run = headrace.reduce(lines(failure("UnknownError", "Boom")))
+    assert (run.verdict.outcome, run.errors[0]["message"], run.errors[0]["fatal"]) == ("failed", "Boom", True)
+
+
+# ---------------------------------------------------------------- stored sessions
+
+
+def test_an_export_a_dump_of_the_database_and_the_stream_tell_the_same_run() -> None:
+    for name in ("tools", "plan", "hello", "image"):
+        runs = [headrace.reduce(FOLDER / f"{name}.{end}.gz") for end in ("jsonl", "session.json", "sqlite-rows.jsonl")]
+        stream, export, rows = runs
+        assert [run.dialect for run in runs] == ["opencode", "opencode-export", "opencode-export"]
+        for stored in (export, rows):
+            assert (stored.texts, stored.verdict.outcome) == (stream.texts, stream.verdict.outcome)
+            assert [c["id"] for c in stored.tool_calls if c["parent"] is None] == [c["id"] for c in stream.tool_calls]
+            assert stored.usage["calls"]["prompt_tokens"] >= stream.usage["calls"]["prompt_tokens"]
+
+
+def test_a_dump_has_what_the_sub_agent_said_under_its_call() -> None:
+    run = headrace.reduce(FOLDER / "plan.sqlite-rows.jsonl.gz")
+    (agent,) = run.subagents
+    task = next(c for c in run.tool_calls if c["name"] == "task")
+    assert agent["tool_call_id"] == task["id"]
+    assert agent["texts"]
+    assert not set(agent["texts"]) & set(run.texts)
+
+
+def test_a_stored_session_has_the_text_that_the_interrupt_cut() -> None:
+    assert headrace.reduce(FOLDER / "v1.1.34-sigint.jsonl.gz").texts == ["Before the end."]
+    run = headrace.reduce(FOLDER / "v1.1.34-sigint.storage-files.jsonl.gz")
+    assert run.verdict.outcome == "incomplete"
+    assert run.texts[0] == "Before the end."
+    assert run.texts[1].startswith("This is a slow text")
+    assert [m["text"] for m in run.messages if m["role"] == "user"] == ['"MAINMARK please do the scripted work"\n']
+
+
+def test_a_stored_message_that_failed_ends_the_turn() -> None:
+    run = headrace.reduce(FOLDER / "fatal400.session.json.gz")
+    assert (run.verdict.outcome, run.errors[0]["message"]) == ("failed", "messages.3: bad request on purpose")
