@@ -1,4 +1,5 @@
-"""What a user relies on with real streams: the run is what the harness did, on both backends, however the bytes come."""
+"""What a user relies on with real streams: the run is what the harness did, on both backends,
+however the bytes come."""
 
 from __future__ import annotations
 
@@ -12,8 +13,11 @@ from headrace.pure import event as ev
 from .engines import ENGINES, Engine, same
 from .truth import Stream, cases, recordings, wrong
 
+pytestmark = pytest.mark.once
+
 LIVE = [stream for stream in recordings() if stream.kind == "live"]
 ALL = [*recordings(), *cases()]
+
 
 def named(streams: list[Stream]) -> Any:
     return pytest.mark.parametrize("stream", streams, ids=[stream.name for stream in streams])
