@@ -26,8 +26,6 @@ import headrace
 from headrace import types
 
 zstandard = pytest.importorskip("zstandard")
-pytestmark = pytest.mark.both
-
 RECORDINGS = Path(__file__).parent / "data" / "recordings"
 TOOLS = RECORDINGS / "pi" / "tools.jsonl.gz"
 DATA = gzip.decompress(TOOLS.read_bytes())

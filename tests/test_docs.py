@@ -13,8 +13,6 @@ import pytest
 
 import headrace
 
-pytestmark = pytest.mark.both
-
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MODULES = sorted(

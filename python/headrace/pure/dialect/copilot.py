@@ -232,7 +232,7 @@ class Mapper:
             return "empty text"
         if kind == ev.MESSAGE and stamp.parent is None:
             self.denied = False
-        self.out.delta(kind, key, text, stamp)
+        self.out.delta(kind, ev.clean(key), text, stamp)
         return None
 
     def _message(self, data: dict[str, Any], stamp: Stamp) -> Outcome:
@@ -245,7 +245,7 @@ class Mapper:
             self.out.whole(ev.THOUGHT, thought, stamp)
         text = _text(data.get("content"))
         if text is not None:
-            self.out.final(ev.MESSAGE, stamp.message_id or "", text, stamp)
+            self.out.final(ev.MESSAGE, ev.clean(stamp.message_id or ""), text, stamp)
         if text and stamp.parent is None:
             self.denied = False
         requests = data.get("toolRequests")
@@ -265,7 +265,7 @@ class Mapper:
             return "empty text"
         if seat.told is not None:
             return "thought again"
-        self.out.final(ev.THOUGHT, _text(data.get("reasoningId")) or "", text, stamp)
+        self.out.final(ev.THOUGHT, ev.clean(_text(data.get("reasoningId")) or ""), text, stamp)
         return None
 
     def _user(self, data: dict[str, Any], stamp: Stamp) -> Outcome:
