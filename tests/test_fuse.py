@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import headrace
 from headrace import _backend
 
 from .engines import ENGINES
+from .mutate import mutated
 from .truth import DATA, Stream, read, recordings, wrong
 
 RECORDINGS = DATA / "recordings"
@@ -263,3 +265,22 @@ def test_files_of_other_runs_are_refused(name: str, other: str, says: str) -> No
     with pytest.raises(headrace.MismatchedTranscript, match=says) as refused:
         headrace.reduce(LIVE[name].path, transcript=RECORDINGS / other)
     assert isinstance(refused.value, (ValueError, headrace.HeadraceError))
+
+
+SMALL = [stream for stream in PAIRS if stream.path.stat().st_size < 15_000]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_damaged_streams_and_files_are_fused_or_refused(seed: int) -> None:
+    rng = random.Random(seed)
+    for stream in rng.sample(SMALL, 20):
+        data = mutated(stream.data, rng)
+        files = [mutated(read(path), rng) for path in files_of(stream)]
+        alone = headrace.reduce(data)
+        try:
+            headrace.reduce(data, transcript=files)
+            run = headrace.reduce(data, transcript=data)
+        except headrace.MismatchedTranscript:
+            continue
+        assert run == alone
+        assert run.sources == {}
