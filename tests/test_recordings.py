@@ -12,6 +12,8 @@ from headrace.pure import event as ev
 from .engines import ENGINES, Engine, same
 from .truth import Stream, cases, recordings, wrong
 
+pytestmark = pytest.mark.once
+
 LIVE = [stream for stream in recordings() if stream.kind == "live"]
 ALL = [*recordings(), *cases()]
 

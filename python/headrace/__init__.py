@@ -15,7 +15,8 @@ All done.
 
 from ._backend import backend
 from .api import Events, Parser, Records, Source, detect, events, records, reduce
-from .errors import HeadraceError, MalformedLine, SourceError, SpillError, UnknownDialect
+from .drift import drift
+from .errors import HeadraceError, MalformedLine, MismatchedTranscript, SourceError, SpillError, UnknownDialect
 from .result import Detection, Report, Run, Verdict
 from .router import Router
 
@@ -26,6 +27,7 @@ __all__ = [
     "Events",
     "HeadraceError",
     "MalformedLine",
+    "MismatchedTranscript",
     "Parser",
     "Records",
     "Report",
@@ -38,6 +40,7 @@ __all__ = [
     "Verdict",
     "backend",
     "detect",
+    "drift",
     "events",
     "records",
     "reduce",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
-from . import _backend
+from . import _backend, transcripts
 from .errors import SourceError
 from .result import Detection, Report, Run
 
@@ -234,6 +234,7 @@ def reduce(
     dialect: str | None = None,
     exit_code: int | None = None,
     stderr: bytes | str | None = None,
+    transcript: Source | list[Source] | None = None,
     strict: bool = False,
     max_line_bytes: int = MAX_LINE_BYTES,
     on_malformed: OnMalformed | None = None,
@@ -245,6 +246,8 @@ def reduce(
         dialect: name of the dialect; None finds it by content.
         exit_code: of the harness's process if the caller knows it, as ``subprocess`` gives it (or 128+n for a signal).
         stderr: what the harness printed there. Exit code and stderr only decide what the stream left open.
+        transcript: the session file that the harness wrote of the same run, or a list of them (the main thread's and
+            its sub-agents'). Facts that the stream does not show are taken from there; `Run.sources` tells which.
         strict: salvage nothing, and raise `MalformedLine` at the first malformed line.
 
     Returns:
@@ -254,13 +257,24 @@ def reduce(
         SourceError: the source can't be read, or is UTF-16.
         UnknownDialect: ``dialect`` names none.
         MalformedLine: with ``strict=True``.
+        MismatchedTranscript: ``transcript`` is of another session or harness than the stream.
     """
+    if isinstance(stderr, str):
+        stderr = stderr.encode("utf-8", "replace")
     engine = _backend.Engine(
-        dialect=dialect, kinds=(), strict=strict, max_line_bytes=max_line_bytes, on_malformed=on_malformed
+        dialect=dialect,
+        kinds=() if transcript is None else transcripts.KINDS,
+        strict=strict,
+        max_line_bytes=max_line_bytes,
+        on_malformed=on_malformed,
     )
     _attach(engine, source)
-    engine.drain_source()
-    return Run(engine.run(exit_code, stderr.encode("utf-8", "replace") if isinstance(stderr, str) else stderr))
+    if transcript is None:
+        engine.drain_source()
+        return Run(engine.run(exit_code, stderr))
+    stream = transcripts.Stream(engine, _name(source), exit_code, stderr)
+    files = transcript if isinstance(transcript, list) else [transcript]
+    return Run(*transcripts.fuse_files(stream, [transcripts.File(file) for file in files]))
 
 
 def detect(source: Source) -> Detection:
@@ -293,6 +307,13 @@ def _names(only: Iterable[str]) -> set[str]:
     if isinstance(only, str):
         raise TypeError(f"only= takes a set of names, not a string: {{{only!r}}}")
     return set(only)
+
+
+def _name(source: Source) -> str:
+    """What messages call a source."""
+    if isinstance(source, (str, os.PathLike)):
+        return os.fspath(source)
+    return str(getattr(source, "name", f"<{type(source).__name__}>"))
 
 
 def _attach(stream: Any, source: Source) -> None:

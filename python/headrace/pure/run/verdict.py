@@ -71,7 +71,8 @@ class Progress:
         self.open_calls: dict[int, str] = {}  # number: id, main thread and others
         self.last_word = ""  # "answer", "call" or "result": what came last on the main thread
 
-    def answered(self) -> None:
+    def answered(self, event: Event) -> None:
+        self._seen(event)
         self.last_word = "answer"
 
     def called(self, event: Event) -> None:

@@ -132,7 +132,7 @@ impl Reducer {
             Content::Image(_) => self.block(chunk, event).images += 1,
         }
         if chunk.kind == Kind::Message && thread.is_none() {
-            self.progress.answered();
+            self.progress.answered(event);
         }
     }
 

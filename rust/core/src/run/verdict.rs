@@ -86,7 +86,7 @@ pub struct Progress {
     turn: Option<Ending>,
     /// Line and offset of the record that decided last.
     place: (u64, u64),
-    /// Of the last record that told of a call or a state.
+    /// Of the last record that told of an answer, a call or a state.
     last: (u64, u64),
     /// Announced calls without a result, by number.
     pub open_calls: BTreeMap<u32, String>,
@@ -110,7 +110,8 @@ fn pattern(text: &str) -> Regex {
 }
 
 impl Progress {
-    pub(super) fn answered(&mut self) {
+    pub(super) fn answered(&mut self, event: &Event<'_>) {
+        self.seen(event);
         self.last_word = LastWord::Answer;
     }
 
