@@ -14,8 +14,7 @@ All done.
 """
 
 from ._backend import backend
-from .api import Events, Parser, Records, Source, detect, events, records, reduce
-from .drift import drift
+from .api import Events, Parser, Records, Source, detect, drift, events, records, reduce
 from .errors import HeadraceError, MalformedLine, MismatchedTranscript, SourceError, SpillError, UnknownDialect
 from .result import Detection, Report, Run, Verdict
 from .router import Router

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
-from . import _backend, transcripts
+from . import _backend
 from .errors import SourceError
 from .result import Detection, Report, Run
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .types import OutputEvent
 
 
-__all__ = ["Events", "Parser", "Records", "Source", "detect", "events", "records", "reduce"]
+__all__ = ["Events", "Parser", "Records", "Source", "detect", "drift", "events", "records", "reduce"]
 
 
 class Readable(Protocol):
@@ -263,7 +263,7 @@ def reduce(
         stderr = stderr.encode("utf-8", "replace")
     engine = _backend.Engine(
         dialect=dialect,
-        kinds=() if transcript is None else transcripts.KINDS,
+        kinds=() if transcript is None else ("tool_call", "tool_call_update"),
         strict=strict,
         max_line_bytes=max_line_bytes,
         on_malformed=on_malformed,
@@ -272,9 +272,11 @@ def reduce(
     if transcript is None:
         engine.drain_source()
         return Run(engine.run(exit_code, stderr))
-    stream = transcripts.Stream(engine, _name(source), exit_code, stderr)
+    from .transcripts import File, Stream, fuse_files
+
+    stream = Stream(engine, _name(source), exit_code, stderr)
     files = transcript if isinstance(transcript, list) else [transcript]
-    return Run(*transcripts.fuse_files(stream, [transcripts.File(file) for file in files]))
+    return Run(*fuse_files(stream, [File(file) for file in files]))
 
 
 def detect(source: Source) -> Detection:
@@ -288,6 +290,32 @@ def detect(source: Source) -> Detection:
         if (found is not None and found[2] >= 1) or number >= DETECT_RECORDS:
             break
     return _detection(stream.detection)
+
+
+def drift(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[dict[str, Any]]:
+    """The record types and fields that headrace does not know for their dialect.
+
+    Args:
+        paths: a file, a folder (searched for .jsonl, .json and .ndjson, plain or .gz or .zst), or several of them.
+
+    Returns:
+        One dict for each: ``dialect``, ``type`` of the record, ``field`` (a path; None if the type itself is new),
+        ``count`` (records that have it), ``versions`` of the harness (those that the streams print), and ``shape``. No
+        value is shown, and ``<key>`` in place of keys that look like data. Files of no dialect are passed over.
+
+    Raises:
+        SourceError: a path can't be read.
+
+    >>> import pathlib, tempfile
+    >>> lines = '{"type": "text", "content": "Hi", "mood": {"level": 3}}\\n{"type": "done", "response": "Hi"}\\n'
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "run.jsonl").write_text(lines)
+    ...     drift(folder)
+    [{'dialect': 'evosci', 'type': 'text', 'field': 'mood', 'count': 1, 'versions': [], 'shape': '{level: number}'}]
+    """
+    from ._drift import find
+
+    return find(paths)
 
 
 def _detection(found: tuple[str, str | None, float, list[str]] | None) -> Detection:

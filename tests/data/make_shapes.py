@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import headrace
-from headrace.drift import paths_of, type_of
+from headrace._drift import paths_of, type_of
 
 HERE = Path(__file__).parent
 SHAPES = HERE.parent.parent / "python" / "headrace" / "shapes"

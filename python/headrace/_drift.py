@@ -12,13 +12,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Union
 
 from . import _backend
 
-__all__ = ["drift", "paths_of", "type_of"]
+__all__ = ["find", "paths_of", "type_of"]
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -94,27 +93,8 @@ _DEPTH = 4  # how deep the shape of an unknown field is shown
 _WIDTH = 24  # and how many of its keys
 
 
-def drift(paths: PathLike | Iterable[PathLike]) -> list[dict[str, Any]]:
-    """The record types and fields that headrace does not know for their dialect.
-
-    Args:
-        paths: a file, a folder (searched for .jsonl, .json and .ndjson, plain or .gz or .zst), or several of them.
-
-    Returns:
-        One dict for each: ``dialect``, ``type`` of the record, ``field`` (a path; None if the type itself is new),
-        ``count`` (records that have it), ``versions`` of the harness (those that the streams print), and ``shape``. No
-        value is shown, and ``<key>`` in place of keys that look like data. Files of no dialect are passed over.
-
-    Raises:
-        SourceError: a path can't be read.
-
-    >>> import pathlib, tempfile
-    >>> lines = '{"type": "text", "content": "Hi", "mood": {"level": 3}}\\n{"type": "done", "response": "Hi"}\\n'
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = pathlib.Path(folder, "run.jsonl").write_text(lines)
-    ...     drift(folder)
-    [{'dialect': 'evosci', 'type': 'text', 'field': 'mood', 'count': 1, 'versions': [], 'shape': '{level: number}'}]
-    """
+def find(paths: PathLike | Iterable[PathLike]) -> list[dict[str, Any]]:
+    """See `headrace.drift`."""
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for path in given:
@@ -183,7 +163,7 @@ def _note(
 def _known(dialect: str) -> dict[str, set[str]]:
     """Record types of a dialect, each with its paths and what leads to them."""
     known: dict[str, set[str]] = {}
-    file = resources.files(__package__).joinpath("shapes").joinpath(f"{dialect}.txt")
+    file = Path(__file__).parent / "shapes" / f"{dialect}.txt"
     if not file.is_file():
         return known
     for line in file.read_text("utf-8").splitlines():
