@@ -50,8 +50,11 @@ bench: .venv/built ## figures, ours and those of peers in one run
 	$(EXTRA) 'headrace[bench]'
 	$(BIN)/python -m pytest benches
 
-fuzz: ## a minute for each fuzz target; needs a nightly Rust and cargo-fuzz
-	cd rust/fuzz && for target in $$(cargo fuzz list); do cargo +nightly fuzz run $$target -- -max_total_time=60 || exit 1; done
+fuzz: ## a minute for each fuzz target; installs cargo-fuzz if it is missing
+	cargo fuzz --version >/dev/null 2>&1 || cargo install -q cargo-fuzz
+	# cargo-fuzz needs unstable compiler flags, which RUSTC_BOOTSTRAP lets a stable compiler take
+	for target in $$(cd rust/fuzz && cargo fuzz list); do \
+		RUSTC_BOOTSTRAP=1 cargo fuzz run $$target --fuzz-dir rust/fuzz -- -max_total_time=60 || exit 1; done
 
 docs: .venv/built ## run every example of the docs
 	$(BIN)/python -m pytest tests/test_docs.py
