@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import doctest
 import pkgutil
+import shlex
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import headrace
+from headrace.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -22,13 +25,13 @@ MODULES = sorted(
 )
 
 
-def blocks(page: Path) -> list[tuple[int, str]]:
-    """The page's ```python blocks with the line that each begins on (0-based)."""
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """The page's blocks in a language with the line that each begins on (0-based)."""
     found: list[tuple[int, str]] = []
     begin: int | None = None
     lines = page.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines):
-        if begin is None and line.strip() == "```python":
+        if begin is None and line.strip() == f"```{language}":
             begin = number + 1
         elif begin is not None and line.strip() == "```":
             found.append((begin, "\n".join(lines[begin:number]) + "\n"))
@@ -42,16 +45,27 @@ def test_a_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page share their names. A block with >>> shows its results, any other just runs."""
     monkeypatch.chdir(ROOT)
     names: dict[str, Any] = {"__name__": "__main__"}
-    for begin, code in blocks(page):
+    for begin, code in blocks(page, "python"):
         if code.lstrip().startswith(">>>"):
             example = doctest.DocTestParser().get_doctest(code, names, page.name, str(page), begin)
-            runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+            runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
             told: list[str] = []
             runner.run(example, out=told.append, clear_globs=False)
             names = example.globs
             assert not told, "".join(told)
         else:
             exec(compile("\n" * begin + code, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_the_commands_of_a_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ```console block shows a command after `$ ` and all that it prints."""
+    monkeypatch.chdir(ROOT)
+    for _, block in blocks(page, "console"):
+        command, _, shown = block.partition("\n")
+        prompt, program, *arguments = shlex.split(command)
+        assert (prompt, program) == ("$", "headrace")
+        assert CliRunner().invoke(app, arguments, prog_name=program).output == shown
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import event as ev
-from ..emit import Emitter
+from ..emit import Emitter, count
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
@@ -28,8 +28,8 @@ _MESSAGE_MARKS = frozenset({"modelId", "visibility", "interactionMode", "reasoni
 def sign(record: dict[str, Any]) -> Sign | None:
     kind = record.get("type")
     if kind == "session_start" and "id" in record and ("hostId" in record or "owner" in record):
-        version = record.get("version")
-        return Sign(SURE, "session_start with owner", f"session format {version}" if isinstance(version, int) else None)
+        version = count(record.get("version"))
+        return Sign(SURE, "session_start with owner", None if version is None else f"session format {version}")
     if kind == "agent_turn_outcome" and "turnId" in record:
         return Sign(SURE, "agent_turn_outcome with turnId")
     message = record.get("message")
