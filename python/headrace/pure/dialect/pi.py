@@ -82,8 +82,8 @@ _MARKS = (
 
 def _format(header: dict[str, Any]) -> str:
     """Version of the session format; a header without one is of the first."""
-    version = header.get("version")
-    return f"session format {version if isinstance(version, int) else 1}"
+    version = count(header.get("version"))
+    return f"session format {1 if version is None else version}"
 
 
 class Mapper:
