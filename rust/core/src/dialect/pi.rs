@@ -159,10 +159,11 @@ struct FailedCall {
 impl Mapper for Pi {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
-        let Some(kind) = value.text_of("type") else {
+        let [kind, message] = value.fields(["type", "message"]);
+        let Some(kind) = kind.and_then(|kind| kind.text()) else {
             return Outcome::Unknown;
         };
-        let message = value.get("message").filter(Value::is_object);
+        let message = message.filter(Value::is_object);
         match (&*kind, message) {
             ("message_update", _) => self.update(value, out),
             ("message_start", Some(message)) => self.message_start(message, out),
@@ -236,8 +237,9 @@ impl Pi {
             return Outcome::Unknown;
         };
         self.begin(out);
-        let kind = event.text_of("type").unwrap_or_default();
-        let index = || count(event.get("contentIndex")).unwrap_or(0);
+        let [kind, index, delta] = event.fields(["type", "contentIndex", "delta"]);
+        let kind = kind.and_then(|kind| kind.text()).unwrap_or_default();
+        let index = || count(index).unwrap_or(0);
         let chunk = if kind.starts_with("text") {
             Kind::Message
         } else {
@@ -245,7 +247,7 @@ impl Pi {
         };
         match &*kind {
             "text_delta" | "thinking_delta" => {
-                let delta = event.get("delta").and_then(|delta| delta.as_str());
+                let delta = delta.and_then(|delta| delta.as_str());
                 let Some(text) = delta.filter(|text| !text.raw().is_empty()) else {
                     return Outcome::Ignored("empty text");
                 };
