@@ -15,10 +15,10 @@ pub fn string<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyString> {
     let count = text.chars().count();
     // The first byte of the highest character tells which of CPython's three widths the text needs.
     match bytes.iter().fold(0, |highest: u8, byte| highest.max(*byte)) {
-        ..=0xc3 => fill(py, count, 0xff, |out: &mut [u8]| {
+        0..0xc4 => fill(py, count, 0xff, |out: &mut [u8]| {
             widen(text, out, |c| c as u8)
         }),
-        ..=0xef => fill(py, count, 0xffff, |out: &mut [u16]| {
+        0xc4..0xf0 => fill(py, count, 0xffff, |out: &mut [u16]| {
             widen(text, out, |c| c as u16);
         }),
         _ => fill(py, count, 0x10_ffff, |out: &mut [u32]| {
