@@ -1,7 +1,7 @@
 """Instructions for each record, counted by callgrind: figures without noise, for five micro-workloads.
 
-``python -m benches.counts`` (``make counts``) builds the example ``counts`` of the core with the release profile, runs
-each workload on the first 2,000 and the first 4,000 lines of a corpus, and divides the difference by 2,000: what starting
+``python -m benches.counts`` (``make counts``) builds the core's example ``counts`` with the release profile, runs each
+workload on the first 2,000 and on the first 4,000 lines of a corpus, and divides the difference by 2,000: what starting
 costs is in neither. ``dicts`` and ``events`` run the installed package in this Python. Needs valgrind. ``--write`` puts
 the table into docs/benchmarks.md.
 """
