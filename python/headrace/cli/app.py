@@ -14,7 +14,7 @@ from .. import __version__, backend
 from ..errors import HeadraceError
 from .safe import safe
 
-__all__ = ["CLOSED_PIPE", "FAILED", "INTERRUPTED", "app", "complain", "reading_options"]
+__all__ = ["FAILED", "NOT_COMPLETED", "VERBS", "app", "complain", "reading_options"]
 
 VERBS = ("run", "events", "detect")
 """Each is a module of this package that holds a click command named ``command``."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from ..api import Source
 from ..errors import SourceError
@@ -50,17 +50,20 @@ def opened(name: str, *, waiting: Callable[[], None] | None = None, progress: bo
     if status is None or stat.S_ISDIR(status.st_mode):
         yield name
     elif not stat.S_ISREG(status.st_mode):
-        try:
-            file = open(name, "rb")  # noqa: SIM115 (closed below)
-        except OSError as error:
-            raise SourceError(f"can't open {name!r}: {error.strerror}") from error
-        with file:
+        with _open(name) as file:
             yield _blocks(file, name, waiting)
     elif progress and status.st_size >= LARGE and sys.stderr.isatty():
-        with _bar(name, status.st_size) as read, open(name, "rb", buffering=0) as raw:
-            yield _Watched(raw, read)
+        with _open(name) as file, _bar(name, status.st_size) as read:
+            yield _Watched(file, read)
     else:
         yield name
+
+
+def _open(name: str) -> BinaryIO:
+    try:
+        return open(name, "rb")
+    except OSError as error:
+        raise SourceError(f"can't open {name!r}: {error.strerror}") from error
 
 
 def _blocks(file: Any, name: str, waiting: Callable[[], None] | None) -> Iterator[bytes]:
@@ -80,7 +83,7 @@ def _blocks(file: Any, name: str, waiting: Callable[[], None] | None) -> Iterato
 class _Watched:
     """A file that tells how far it was read."""
 
-    def __init__(self, file: IO[bytes], read: Callable[[int], object]) -> None:
+    def __init__(self, file: BinaryIO, read: Callable[[int], object]) -> None:
         self.name = file.name
         self._file = file
         self._read = read
