@@ -13,20 +13,24 @@
 All done.
 """
 
-from ._backend import backend
+from ._backend import Intake, backend
 from .api import Events, Parser, Records, Source, detect, events, records, reduce
 from .errors import HeadraceError, MalformedLine, SourceError, SpillError, UnknownDialect
+from .process import PIPE, Process
 from .result import Detection, Report, Run, Verdict
 from .router import Router
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "PIPE",
     "Detection",
     "Events",
     "HeadraceError",
+    "Intake",
     "MalformedLine",
     "Parser",
+    "Process",
     "Records",
     "Report",
     "Router",
