@@ -15,6 +15,7 @@ from .truth import Stream, cases, recordings, wrong
 LIVE = [stream for stream in recordings() if stream.kind == "live"]
 ALL = [*recordings(), *cases()]
 
+
 def named(streams: list[Stream]) -> Any:
     return pytest.mark.parametrize("stream", streams, ids=[stream.name for stream in streams])
 

@@ -183,7 +183,9 @@ def _calls(wanted: list[dict[str, Any]], run: dict[str, Any], names: bool) -> It
             if key in call and not unstated and (key != "name" or names):
                 yield from _same(f"tool_calls.{key}", call[key], mine[key])
         if isinstance(call.get("result"), str):
-            yield from _same("tool_calls.result", call["result"][:200], (mine["result"] or "")[: len(call["result"][:200])])
+            yield from _same(
+                "tool_calls.result", call["result"][:200], (mine["result"] or "")[: len(call["result"][:200])]
+            )
 
 
 def _printed_totals(stream: Stream, usage: dict[str, Any]) -> list[dict[str, Any]]:
