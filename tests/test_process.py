@@ -98,7 +98,7 @@ def test_a_grandchild_that_keeps_stdout_open_is_not_waited_for() -> None:
         assert time.monotonic() - started < 10
         assert process.returncode == 0
         assert process.run.verdict.outcome == "completed"
-        with pytest.raises(ProcessLookupError):
+        with pytest.raises(ProcessLookupError):  # noqa: PT012
             for _ in range(500):  # the group is gone, as soon as its dead are buried
                 os.killpg(process.pid or 0, 0)
                 time.sleep(0.01)
@@ -145,9 +145,8 @@ def test_what_the_caller_stops_is_cancelled(way: str) -> None:
 
 
 def test_a_program_that_is_not_there_is_an_error() -> None:
-    with nothing_left():
-        with pytest.raises(headrace.SourceError, match="can't start 'headrace-no-such-program'"):
-            headrace.Process(["headrace-no-such-program"]).start()
+    with nothing_left(), pytest.raises(headrace.SourceError, match="can't start 'headrace-no-such-program'"):
+        headrace.Process(["headrace-no-such-program"]).start()
     with pytest.raises(TypeError):
         headrace.Process("claude -p")  # type: ignore[arg-type]
 
@@ -169,7 +168,7 @@ def test_ctrl_c_ends_the_waiting() -> None:
 
     thread = threading.Thread(target=interrupt)
     started = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), process:
+    with pytest.raises(KeyboardInterrupt), process:  # noqa: PT012
         thread.start()
         process.wait()
     thread.join()
@@ -332,17 +331,25 @@ def test_what_waits_beyond_the_memory_limit_comes_back_from_disk(tmp_path: Path)
         assert texts([first, *process]) == [str(n) for n in range(30_000)]
 
 
+def until_spilled(process: headrace.Process) -> tuple[list[Any], headrace.SpillError]:
+    """What a consumer that sleeps once gets before the error."""
+    got = []
+    with process:
+        try:
+            for event in process:
+                if not got:
+                    time.sleep(1)
+                got.append(event)
+        except headrace.SpillError as error:
+            return got, error
+    raise AssertionError("it did not spill over")
+
+
 def test_a_spill_limit_is_an_error_after_everything_before_it() -> None:
     code = "n = 0\nwhile True: write(''.join(TEXT % (n * 1000 + m) for m in range(1000))); n += 1"
-    got = []
-    with (
-        pytest.raises(headrace.SpillError, match="spill limit"),
-        run(python(code), memory_limit=50_000, spill_limit=300_000) as process,
-    ):
-        for event in process:
-            if not got:
-                time.sleep(0.5)
-            got.append(event)
+    process = run(python(code), memory_limit=50_000, spill_limit=300_000)
+    got, error = until_spilled(process)
+    assert "spill limit" in str(error)
     assert texts(got) == [str(n) for n in range(len(got))]
     assert len(got) * 30 > 300_000
     assert process.report.bytes > 350_000
@@ -366,18 +373,11 @@ def test_a_disk_that_fills_up_is_an_error_after_everything_before_it(tmp_path: P
         pytest.skip(why)
     try:
         code = "n = 0\nwhile True: write(''.join(TEXT % (n * 1000 + m) for m in range(1000))); n += 1"
-        got = []
-        with (
-            pytest.raises(headrace.SpillError) as raised,
-            run(python(code), memory_limit=100_000, spill_dir=tmp_path) as process,
-        ):
-            for event in process:
-                if not got:
-                    time.sleep(1)
-                got.append(event)
-        assert isinstance(raised.value.__cause__, OSError)
-        assert raised.value.__cause__.errno == errno.ENOSPC
-        assert str(tmp_path) in str(raised.value)
+        process = run(python(code), memory_limit=100_000, spill_dir=tmp_path)
+        got, error = until_spilled(process)
+        assert isinstance(error.__cause__, OSError)
+        assert error.__cause__.errno == errno.ENOSPC
+        assert str(tmp_path) in str(error)
         assert texts(got) == [str(n) for n in range(len(got))]
         assert process.report.bytes > 900_000
     finally:
@@ -400,7 +400,7 @@ def test_many_harnesses_at_once_share_one_thread() -> None:
 
 
 def test_the_bytes_are_the_same() -> None:
-    code = "import random; write(DONE); out = random.Random(3).randbytes(3_000_000)\nos.write(1, out[:999_999]); sys.stdout.buffer.write(out[999_999:])"
+    code = "import random; out = random.Random(3).randbytes(3_000_000); write(DONE); sys.stdout.buffer.write(out)"
     digest = hashlib.sha256()
     intake = headrace.Intake(memory_limit=1 << 20)
     read, write = os.pipe()

@@ -14,6 +14,7 @@ All done.
 """
 
 from ._backend import Intake, backend
+from .aio import AsyncEvents, AsyncProcess, AsyncSource, aevents
 from .api import Events, Parser, Records, Source, detect, events, records, reduce
 from .errors import HeadraceError, MalformedLine, SourceError, SpillError, UnknownDialect
 from .process import PIPE, Process
@@ -24,6 +25,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "PIPE",
+    "AsyncEvents",
+    "AsyncProcess",
+    "AsyncSource",
     "Detection",
     "Events",
     "HeadraceError",
@@ -40,6 +44,7 @@ __all__ = [
     "SpillError",
     "UnknownDialect",
     "Verdict",
+    "aevents",
     "backend",
     "detect",
     "events",

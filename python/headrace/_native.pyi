@@ -53,8 +53,8 @@ class Engine:
 
     @property
     def ending(self) -> str | None:
-        """What the stream said last of how it ends: ``"end"`` after a terminal record, ``"turn"`` after a turn that ended
-        with an outcome; None when it has said nothing, or when another turn was opened since."""
+        """What the stream said last of how it ends: ``"end"`` after a terminal record, ``"turn"`` after a turn that
+        ended with an outcome; None when it has said nothing, or when another turn was opened since."""
 
     def attach_path(self, path: str | PathLike[str]) -> None:
         """Pull from a file (mapped into memory; gzip and zstd found by content). Raises ``SourceError``."""
@@ -139,18 +139,22 @@ class Intake:
     """
 
     def __init__(
-        self, *, memory_limit: int = 67_108_864, spill_dir: str | PathLike[str] | None = None, spill_limit: int | None = None
+        self,
+        *,
+        memory_limit: int = 67_108_864,
+        spill_dir: str | PathLike[str] | None = None,
+        spill_limit: int | None = None,
     ) -> None: ...
     def add(self, descriptor: int, name: str, *, tail: int = 0, keep: bool = True) -> int:
-        """Drain a copy of a descriptor; gives the number of the stream. Its last ``tail`` bytes are kept apart, and with
-        ``keep=False`` only they. Raises ``SourceError`` for what can't be waited for."""
+        """Drain a copy of a descriptor; gives the number of the stream. Its last ``tail`` bytes are kept apart, and
+        with ``keep=False`` only they. Raises ``SourceError`` for what can't be waited for."""
 
     def keep(self, stream: int, keep: bool) -> None:
         """Whether the stream is queued from now on."""
 
     def take(self, stream: int, most: int = 262_144) -> bytes | None:
-        """The next bytes; empty when there are none yet, None at the end. Raises ``SourceError`` or ``SpillError`` after
-        all bytes before it."""
+        """The next bytes; empty when there are none yet, None at the end. Raises ``SourceError`` or ``SpillError``
+        after all bytes before it."""
 
     def wait(self, streams: list[int], timeout: float) -> bool:
         """Wait until one of the streams has bytes or an end; a signal handler that raises ends it."""

@@ -33,7 +33,7 @@ __all__ = ["PIPE", "Harness", "Stdin"]
 PIPE = subprocess.PIPE
 """``stdin=PIPE``: records can be sent while the harness runs."""
 
-Stdin = Union[None, bytes, str, int, IO[bytes]]
+Stdin = bytes | str | int | IO[bytes] | None
 Argument = Union[str, "os.PathLike[str]"]
 _Call = TypeVar("_Call", bound=Callable[[Any], object])
 
@@ -251,10 +251,19 @@ class Harness:
 
     # ------------------------------------------------------------ input and signals
 
+    @property
+    def input(self) -> IO[bytes]:
+        """The pipe to the harness's stdin.
+
+        Raises:
+            SourceError: there is none, or it is closed.
+        """
+        if self.popen is None or self.popen.stdin is None:
+            raise SourceError("nothing can be sent: stdin=headrace.PIPE was not given, or the process is over")
+        return self.popen.stdin
+
     def line_of(self, record: Mapping[str, Any] | bytes | str) -> bytes:
         """What is written for a record that is sent."""
-        if self.popen is None or self.popen.stdin is None:
-            raise SourceError("nothing can be sent: the process was not started with stdin=headrace.PIPE")
         if isinstance(record, str):
             record = record.encode()
         line = bytes(record) if isinstance(record, (bytes, bytearray)) else dumps(record)
@@ -409,7 +418,7 @@ class Harness:
             return
         if not self._out_over:
             # what was left behind holds stdout open
-            patience = _CLOSING if self._lingered or self._cause is not None else self._linger
+            patience = self._patience
             if patience is not None and now - self._exited >= patience:
                 if not self._stopping:
                     self._signal(signal.SIGTERM)
@@ -427,11 +436,23 @@ class Harness:
             self._brought_about("timeout", f"stopped after idle_timeout={self._idle_timeout:g} seconds without output")
             self.stop()
         elif self._linger is not None:
-            open_input = self.popen is not None and self.popen.stdin is not None
-            since = self._ended if self._ended is not None else None if open_input else self._final
+            since = self._lingering_since
             if since is not None and now - since >= self._linger:
                 self._lingered = True
                 self.stop()
+
+    @property
+    def _lingering_since(self) -> float | None:
+        """Since when the process has nothing to say any more."""
+        if self._ended is not None:
+            return self._ended
+        waits_for_input = self.popen is not None and self.popen.stdin is not None
+        return None if waits_for_input else self._final
+
+    @property
+    def _patience(self) -> float | None:
+        """How long stdout may stay open after the process has ended."""
+        return _CLOSING if self._lingered or self._cause is not None else self._linger
 
     def _idle(self) -> float:
         idle = [self._intake.idle(stream) for stream in (self._out, self._err) if stream]
@@ -444,19 +465,18 @@ class Harness:
             return 0.01
         at: list[float] = [when for when, _ in self._stopping[:1]]
         if self._exited is not None:
-            patience = self._linger if not self._out_over and not self._lingered and self._cause is None else _CLOSING
-            if patience is not None:
-                at.append((self._ended if self._out_over and self._ended else self._exited) + patience)
+            if self._out_over:
+                at.append(max(self._exited, self._ended or 0.0) + _CLOSING)
+            elif (patience := self._patience) is not None:
                 at.append(self._exited + patience)
-        elif not self._stopping:
-            if self._timeout is not None and self._started is not None:
+        elif not self._stopping and self._started is not None:
+            if self._timeout is not None:
                 at.append(self._started + self._timeout)
             if self._idle_timeout is not None:
                 at.append(now + self._idle_timeout - self._idle())
-            if self._linger is not None:
-                at.extend(since + self._linger for since in (self._ended, self._final) if since is not None)
-        coming = [when - now for when in at if when > now]
-        return min(coming, default=3600.0)
+            if self._linger is not None and (since := self._lingering_since) is not None:
+                at.append(since + self._linger)
+        return max(min(at, default=now + 3600) - now, 0.001)
 
     def waiting_for(self) -> list[int]:
         """The streams of the intake that may still have something."""

@@ -35,18 +35,18 @@ class Process(Harness):
 
     Args:
         argv: the program and its arguments; no shell is asked.
-        stdin: bytes or a string to be read there; ``headrace.PIPE`` to `send` records while it runs; a file or descriptor;
-            None for nothing.
+        stdin: bytes or a string to be read there; ``headrace.PIPE`` to `send` records while it runs; a file or
+            descriptor; None for nothing.
         env, cwd: as for ``subprocess.Popen``.
         timeout: seconds from the start; idle_timeout: seconds without a byte on stdout or stderr. Then the group is
             stopped, and the verdict is ``timeout`` if the stream had not said its own before.
-        linger: seconds that the process may stay after the stream has said how it ended, or that something it left behind
-            may hold stdout open after it; then the group is stopped. None waits for ever. With ``stdin=PIPE`` it counts
-            from `close_stdin` only.
+        linger: seconds that the process may stay after the stream has said how it ended, or that something it left
+            behind may hold stdout open after it; then the group is stopped. None waits for ever. With ``stdin=PIPE``
+            it counts from `close_stdin` only.
         grace: seconds between SIGTERM and SIGKILL when the group is stopped.
         dialect, only, state, strict, max_line_bytes, on_malformed: as for `events`.
-        memory_limit, spill_dir, spill_limit: where what waits is kept: bytes in memory, the folder of the spill file, and
-            bytes in that at most.
+        memory_limit, spill_dir, spill_limit: where what waits is kept: bytes in memory, the folder of the spill file,
+            and bytes in that at most.
         on_stderr: called with all of stderr, piece by piece, in a thread of its own.
         stderr_file: a path or binary file to write all of stderr to.
         command: ``lifecycle`` tells of a plain command (``command_start``, ...), which completes with exit code 0.
@@ -97,9 +97,9 @@ class Process(Harness):
             BrokenPipeError: the harness does not read any more.
         """
         line = memoryview(self.line_of(record))
-        assert self.popen is not None and self.popen.stdin is not None
+        stdin = self.input
         while line:
-            line = line[self.popen.stdin.write(line) or 0 :]
+            line = line[stdin.write(line) or 0 :]
 
     def close(self, *, drop: bool = False) -> None:
         """Stops the group if it still runs (SIGTERM, after ``grace`` seconds SIGKILL), and reads what it printed.
