@@ -22,4 +22,4 @@ def same(one: Any, two: Any) -> bool:
         return isinstance(two, dict) and one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
     if isinstance(one, (list, tuple)):
         return isinstance(two, (list, tuple)) and len(one) == len(two) and all(map(same, one, two))
-    return bool(one == two and isinstance(one, bool) == isinstance(two, bool) or (one != one and two != two))
+    return bool((one == two and isinstance(one, bool) == isinstance(two, bool)) or (one != one and two != two))

@@ -15,6 +15,8 @@ from headrace.errors import MalformedLine
 from .conftest import SHARED
 from .streams import chunkings, streams
 
+pytestmark = pytest.mark.once
+
 PARTS = ("event_bytes", "ignored_bytes", "unknown_bytes", "malformed_bytes", "blank_bytes")
 
 

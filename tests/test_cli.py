@@ -27,8 +27,6 @@ from headrace.cli.safe import one_line, safe, safe_json
 from headrace.cli.summary import show
 from headrace.dump import dumps
 
-pytestmark = pytest.mark.both
-
 ROOT = Path(__file__).parents[1]
 RECORDINGS = Path(__file__).parent / "data" / "recordings"
 TOOLS = RECORDINGS / "pi" / "tools.jsonl.gz"

@@ -16,6 +16,8 @@ import headrace
 from .bundled import Bundled, streams
 from .engines import ENGINES
 
+pytestmark = pytest.mark.once
+
 ALL = streams()
 BY_NAME = {stream.name: stream for stream in ALL}
 FEW = [stream for stream in ALL if re.search(r"/(hello|tools|session|fatal|acp)\b[^/]*$", stream.name)]

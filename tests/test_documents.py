@@ -10,6 +10,8 @@ from headrace.pure.record import Intake
 
 from .engines import ENGINES
 
+pytestmark = pytest.mark.once
+
 VALUE = {"sessionId": "s", "projectHash": "h", "messages": [{"id": 1, "parts": []}, {}, "text", -1.5, None, True]}
 PRETTY = json.dumps(VALUE, indent=2).encode()
 

@@ -14,6 +14,8 @@ from headrace.pure.frame import Framer, Line
 
 from .streams import chunkings, streams
 
+pytestmark = pytest.mark.once
+
 
 def frame(chunks: list[bytes], **options: Any) -> list[Line]:
     framer = Framer(**options)

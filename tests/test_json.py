@@ -19,6 +19,8 @@ from headrace.pure import json
 from .conftest import SHARED
 from .streams import streams
 
+pytestmark = pytest.mark.once
+
 # Our own vectors. Each is tried alone, in an array, and as the value of a key.
 VALID = [
     *(b"0", b"-0", b"-1", b"1.5", b"-0.0", b"1e5", b"1E+5", b"1e-05", b"0e0", b"123456789012345678"),

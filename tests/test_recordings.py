@@ -1,4 +1,4 @@
-"""What a user relies on with real streams: the run is what the harness did, on both backends, however the bytes come."""
+"""Real streams: the run is what the harness did, on both backends, however the bytes come."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from headrace.pure import event as ev
 
 from .engines import ENGINES, Engine, same
 from .truth import Stream, cases, recordings, wrong
+
+pytestmark = pytest.mark.once
 
 LIVE = [stream for stream in recordings() if stream.kind == "live"]
 ALL = [*recordings(), *cases()]

@@ -14,6 +14,8 @@ from .engines import ENGINES, same
 from .mutate import mutated
 from .truth import cases, recordings
 
+pytestmark = pytest.mark.once
+
 MUTATIONS = int(os.environ.get("HEADRACE_MUTATIONS", "40"))  # of each folder of recordings; more by hand
 SMALL = [stream for stream in [*recordings(), *cases()] if stream.path.stat().st_size < 12_000]
 FOLDERS = sorted({stream.name.split("/")[0] for stream in SMALL})

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from headrace.errors import SourceError
 from headrace.pure import source
 
+pytestmark = pytest.mark.once
+
 zstandard = pytest.importorskip("zstandard")
 
 STREAM = b"".join(b'{"type":"message","n":%d}\n' % n for n in range(20_000))

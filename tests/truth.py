@@ -1,7 +1,7 @@
 """What the truth files beside the bundled recordings and cases state of a run, field by field.
 
-A truth states only what its stream shows; a field that it leaves out is not compared. `disputes.json` names fields whose
-truth the wire cannot show, each with the reason.
+A truth states only what its stream shows; a field that it leaves out is not compared. `disputes.json` names fields
+whose truth the wire cannot show, each with the reason.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _live(stream: Stream, run: dict[str, Any]) -> Iterator[Finding]:
             yield from _same(key, "".join(truth[key]), "".join(run[key]))
     usage = truth.get("usage")
     if isinstance(usage, dict) and usage.get("prompt"):
-        totals = _printed_totals(stream, usage)
+        totals = printed_totals(stream, usage)
         if totals:
             yield from _usage("usage", totals, [_counters(run["usage"][key]) for key in ("calls", "run")])
         yield from _cost(usage.get("cost_usd", usage.get("cost_usd_reported")), run)
@@ -183,12 +183,11 @@ def _calls(wanted: list[dict[str, Any]], run: dict[str, Any], names: bool) -> It
             if key in call and not unstated and (key != "name" or names):
                 yield from _same(f"tool_calls.{key}", call[key], mine[key])
         if isinstance(call.get("result"), str):
-            yield from _same(
-                "tool_calls.result", call["result"][:200], (mine["result"] or "")[: len(call["result"][:200])]
-            )
+            begin = call["result"][:200]
+            yield from _same("tool_calls.result", begin, (mine["result"] or "")[: len(begin)])
 
 
-def _printed_totals(stream: Stream, usage: dict[str, Any]) -> list[dict[str, Any]]:
+def printed_totals(stream: Stream, usage: dict[str, Any]) -> list[dict[str, Any]]:
     """The totals any of which may show: the whole script's, the main loop's, what the harness printed."""
     truth = stream.truth
     if stream.name.startswith("acp-") or usage.get("on_stream") is False or truth.get("usage_on_stream") is False:

@@ -15,8 +15,9 @@ All done.
 
 from ._backend import Intake, backend
 from .aio import AsyncEvents, AsyncProcess, AsyncSource, aevents
-from .api import Events, Parser, Records, Source, detect, events, records, reduce
-from .errors import HeadraceError, MalformedLine, SourceError, SpillError, UnknownDialect
+from .api import Events, Parser, Records, Source, detect, drift, events, records, reduce
+from .errors import HeadraceError, MalformedLine, MismatchedTranscript, SourceError, SpillError, UnknownDialect
+from .follow import Follow, follow
 from .process import PIPE, Process
 from .result import Detection, Report, Run, Verdict
 from .router import Router
@@ -30,9 +31,11 @@ __all__ = [
     "AsyncSource",
     "Detection",
     "Events",
+    "Follow",
     "HeadraceError",
     "Intake",
     "MalformedLine",
+    "MismatchedTranscript",
     "Parser",
     "Process",
     "Records",
@@ -47,7 +50,9 @@ __all__ = [
     "aevents",
     "backend",
     "detect",
+    "drift",
     "events",
+    "follow",
     "records",
     "reduce",
 ]

@@ -1,6 +1,6 @@
 """The native extension: what ``headrace.pure.engine`` is in Python. Users go through the functions of ``headrace``."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from typing import Any
 
@@ -29,8 +29,8 @@ class Engine:
         self,
         *,
         dialect: str | None = None,
-        kinds: Collection[str] | None = None,
-        types: Collection[str] | None = None,
+        kinds: Sequence[str] | None = None,
+        types: set[str] | None = None,
         strict: bool = False,
         max_line_bytes: int = 268_435_456,
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
@@ -77,7 +77,7 @@ class Reader:
     def __init__(
         self,
         *,
-        only: Collection[str] | None = None,
+        only: set[str] | None = None,
         strict: bool = False,
         max_line_bytes: int = 268_435_456,
         on_malformed: Callable[[dict[str, Any]], object] | None = None,

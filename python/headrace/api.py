@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .types import OutputEvent
 
 
-__all__ = ["Events", "Parser", "Records", "Source", "detect", "events", "records", "reduce"]
+__all__ = ["Events", "Parser", "Records", "Source", "detect", "drift", "events", "records", "reduce"]
 
 
 class Readable(Protocol):
@@ -234,6 +234,7 @@ def reduce(
     dialect: str | None = None,
     exit_code: int | None = None,
     stderr: bytes | str | None = None,
+    transcript: Source | list[Source] | None = None,
     strict: bool = False,
     max_line_bytes: int = MAX_LINE_BYTES,
     on_malformed: OnMalformed | None = None,
@@ -245,6 +246,8 @@ def reduce(
         dialect: name of the dialect; None finds it by content.
         exit_code: of the harness's process if the caller knows it, as ``subprocess`` gives it (or 128+n for a signal).
         stderr: what the harness printed there. Exit code and stderr only decide what the stream left open.
+        transcript: the session file that the harness wrote of the same run, or a list of them (the main thread's and
+            its sub-agents'). Facts that the stream does not show are taken from there; `Run.sources` tells which.
         strict: salvage nothing, and raise `MalformedLine` at the first malformed line.
 
     Returns:
@@ -254,13 +257,26 @@ def reduce(
         SourceError: the source can't be read, or is UTF-16.
         UnknownDialect: ``dialect`` names none.
         MalformedLine: with ``strict=True``.
+        MismatchedTranscript: ``transcript`` is of another session or harness than the stream.
     """
+    if isinstance(stderr, str):
+        stderr = stderr.encode("utf-8", "replace")
     engine = _backend.Engine(
-        dialect=dialect, kinds=(), strict=strict, max_line_bytes=max_line_bytes, on_malformed=on_malformed
+        dialect=dialect,
+        kinds=() if transcript is None else ("tool_call", "tool_call_update"),
+        strict=strict,
+        max_line_bytes=max_line_bytes,
+        on_malformed=on_malformed,
     )
     _attach(engine, source)
-    engine.drain_source()
-    return Run(engine.run(exit_code, stderr.encode("utf-8", "replace") if isinstance(stderr, str) else stderr))
+    if transcript is None:
+        engine.drain_source()
+        return Run(engine.run(exit_code, stderr))
+    from .transcripts import File, Stream, fuse_files
+
+    stream = Stream(engine, _name(source), exit_code, stderr)
+    files = transcript if isinstance(transcript, list) else [transcript]
+    return Run(*fuse_files(stream, [File(file) for file in files]))
 
 
 def detect(source: Source) -> Detection:
@@ -274,6 +290,32 @@ def detect(source: Source) -> Detection:
         if (found is not None and found[2] >= 1) or number >= DETECT_RECORDS:
             break
     return _detection(stream.detection)
+
+
+def drift(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[dict[str, Any]]:
+    """The record types and fields that headrace does not know for their dialect.
+
+    Args:
+        paths: a file, a folder (searched for .jsonl, .json and .ndjson, plain or .gz or .zst), or several of them.
+
+    Returns:
+        One dict for each: ``dialect``, ``type`` of the record, ``field`` (a path; None if the type itself is new),
+        ``count`` (records that have it), ``versions`` of the harness (those that the streams print), and ``shape``. No
+        value is shown, and ``<key>`` in place of keys that look like data. Files of no dialect are passed over.
+
+    Raises:
+        SourceError: a path can't be read.
+
+    >>> import pathlib, tempfile
+    >>> lines = '{"type": "text", "content": "Hi", "mood": {"level": 3}}\\n{"type": "done", "response": "Hi"}\\n'
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "run.jsonl").write_text(lines)
+    ...     drift(folder)
+    [{'dialect': 'evosci', 'type': 'text', 'field': 'mood', 'count': 1, 'versions': [], 'shape': '{level: number}'}]
+    """
+    from ._drift import find
+
+    return find(paths)
 
 
 def _detection(found: tuple[str, str | None, float, list[str]] | None) -> Detection:
@@ -293,6 +335,13 @@ def _names(only: Iterable[str]) -> set[str]:
     if isinstance(only, str):
         raise TypeError(f"only= takes a set of names, not a string: {{{only!r}}}")
     return set(only)
+
+
+def _name(source: Source) -> str:
+    """What messages call a source."""
+    if isinstance(source, (str, os.PathLike)):
+        return os.fspath(source)
+    return str(getattr(source, "name", f"<{type(source).__name__}>"))
 
 
 def _attach(stream: Any, source: Source) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["HeadraceError", "MalformedLine", "SourceError", "SpillError", "UnknownDialect"]
+__all__ = ["HeadraceError", "MalformedLine", "MismatchedTranscript", "SourceError", "SpillError", "UnknownDialect"]
 
 
 class HeadraceError(Exception):
@@ -30,6 +30,10 @@ class MalformedLine(HeadraceError):
 
 class UnknownDialect(HeadraceError, ValueError):
     """``dialect=`` names no dialect that headrace knows."""
+
+
+class MismatchedTranscript(HeadraceError, ValueError):
+    """``transcript=`` names a file of another session, or of another harness, than the stream."""
 
 
 class SourceError(HeadraceError, OSError):

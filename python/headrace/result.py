@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .types import Outcome
+if TYPE_CHECKING:
+    from .types import Outcome
 
 __all__ = ["Detection", "Report", "Run", "Verdict"]
 
@@ -35,7 +36,7 @@ class _Facts:
 
     def to_dict(self) -> dict[str, Any]:
         """A copy as plain dicts and lists, which JSON can hold."""
-        return _copy(self._facts)
+        return copied(self._facts)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -54,7 +55,7 @@ class _Facts:
         return [*super().__dir__(), *self._facts]
 
 
-def _copy(facts: dict[str, Any]) -> dict[str, Any]:
+def copied(facts: dict[str, Any]) -> dict[str, Any]:
     """A copy of nested dicts and lists. No recursion: the wire may nest 1,024 levels."""
     copy = facts.copy()
     due: list[Any] = [copy]
@@ -148,7 +149,17 @@ class Run(_Facts):
         errors: message, fatal, line of what failed; retries and warnings are not errors.
         retries, compactions: how many.
         report: a `Report`.
+        sources: where facts come from that the stream itself does not show: a dotted path, such as
+            ``tool_calls[3].result``, to ``{"source": "transcript", "path", "dialect"}``. Not in `to_dict`.
     """
+
+    __slots__ = ("sources",)
+
+    sources: dict[str, dict[str, Any]]
+
+    def __init__(self, facts: dict[str, Any], sources: dict[str, dict[str, Any]] | None = None) -> None:
+        super().__init__(facts)
+        self.sources = sources or {}
 
     dialect: str | None
     version: str | None

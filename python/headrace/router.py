@@ -78,7 +78,7 @@ class Router:
 
         What a handler raises ends the reading and reaches the caller. Arguments and errors: see `headrace.events`.
         """
-        kinds = {*self._events, *api.KINDS} if self._otherwise else set(self._events)
+        kinds = list({*self._events, *api.KINDS} if self._otherwise else self._events)
         stream = api.Events(
             dialect=dialect,
             kinds=kinds,

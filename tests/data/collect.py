@@ -1,7 +1,7 @@
 """Copies the recordings and cases that the tests need, compressed: ``python tests/data/collect.py SHARED``.
 
-Layout: ``recordings/<folder>/<file>.gz`` and ``cases/<case>/<file>.gz``, truth files included; gzip without a time stamp,
-so that a second run changes nothing. What only drives a harness (what went to its stdin) is left out.
+Layout: ``recordings/<folder>/<file>.gz`` and ``cases/<case>/<file>.gz``, truth files included; gzip without a time
+stamp, so that a second run changes nothing. What only drives a harness (what went to its stdin) is left out.
 """
 
 from __future__ import annotations

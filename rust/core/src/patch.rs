@@ -5,54 +5,24 @@
 
 use crate::event::{Item, Location};
 use crate::json::Text;
+use crate::tool::{self, Hunk};
 
-/// One hunk: the line of the new file where it begins, if told, and its text before and after.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Hunk {
-    pub line: Option<i64>,
-    pub old: String,
-    pub new: String,
-}
-
-/// The hunks of one file's unified diff. What stands before the first `@@` is no text of the file.
-pub fn hunks(diff: &str) -> Vec<Hunk> {
-    let mut found = Vec::new();
-    let mut body: Option<Body> = None;
-    for line in diff.split('\n') {
-        let header = line.starts_with("@@");
-        if header || line.starts_with("diff --git ") {
-            found.extend(body.take().map(|body| body.hunk));
-            body = header.then(|| Body::new(new_start(line)));
-        } else if let Some(body) = &mut body {
-            body.take(line);
-        }
-    }
-    found.extend(body.map(|body| body.hunk));
-    found
-}
-
-/// The lines of a hunk as they come.
+/// The lines of a hunk as they come: such a patch does not count them.
+#[derive(Default)]
 struct Body {
-    hunk: Hunk,
+    old: String,
+    new: String,
     /// The sign of the line above.
     last: u8,
 }
 
 impl Body {
-    fn new(line: Option<i64>) -> Self {
-        let hunk = Hunk {
-            line,
-            ..Hunk::default()
-        };
-        Body { hunk, last: 0 }
-    }
-
     fn take(&mut self, line: &str) {
         let sign = line.bytes().next().unwrap_or(0);
         // "\ No newline at end of file": said of the line above
         let unended = sign == b'\\';
         let sign = if unended { self.last } else { sign };
-        for (text, other) in [(&mut self.hunk.old, b'+'), (&mut self.hunk.new, b'-')] {
+        for (text, other) in [(&mut self.old, b'+'), (&mut self.new, b'-')] {
             if !b" +-".contains(&sign) || sign == other {
                 continue;
             }
@@ -67,28 +37,20 @@ impl Body {
     }
 
     fn is_empty(&self) -> bool {
-        self.hunk.old.is_empty() && self.hunk.new.is_empty()
+        self.old.is_empty() && self.new.is_empty()
     }
-}
-
-/// 12 of `@@ -10,2 +12,3 @@`.
-fn new_start(header: &str) -> Option<i64> {
-    let (_, after) = header.split_once(" +")?;
-    let digits = after.bytes().take_while(u8::is_ascii_digit).count();
-    let line = (0 < digits && digits < 10).then(|| after[..digits].parse().ok())??;
-    (line > 0).then_some(line)
 }
 
 /// Diff blocks and the location of one file's unified diff.
 pub fn blocks_of_diff<'a>(path: &Text<'a>, diff: &str) -> (Vec<Item<'a>>, Vec<Location<'a>>) {
-    let found = hunks(diff);
+    let found = tool::hunks(diff);
     let location = Location {
         path: path.clone(),
-        line: found.first().and_then(|hunk| hunk.line),
+        line: found.first().map(|hunk| hunk.line).filter(|line| *line > 0),
     };
     let block = |hunk: Hunk| Item::Diff {
         path: path.clone(),
-        old: Some(hunk.old.into()),
+        old: hunk.old.map(Text::from),
         new: hunk.new.into(),
     };
     (found.into_iter().map(block).collect(), vec![location])
@@ -102,18 +64,18 @@ pub fn blocks_of_patch(patch: &str) -> (Vec<Item<'static>>, Vec<Location<'static
         return (content, locations);
     }
     let (mut path, mut adds) = ("", false);
-    let mut body = Body::new(None);
+    let mut body = Body::default();
     for line in patch.split('\n').chain(["*** End Patch"]) {
         let (directive, name) = line.split_once(": ").unwrap_or((line, ""));
         let file = ["*** Add File", "*** Update File", "*** Delete File"].contains(&directive);
         let ends = file || line == "*** End Patch";
         if ends || line.starts_with("@@") {
-            let body = std::mem::replace(&mut body, Body::new(None));
+            let body = std::mem::take(&mut body);
             if !path.is_empty() && !body.is_empty() {
                 content.push(Item::Diff {
                     path: path.to_owned().into(),
-                    old: (!adds).then(|| body.hunk.old.into()),
-                    new: body.hunk.new.into(),
+                    old: (!adds).then(|| body.old.into()),
+                    new: body.new.into(),
                 });
             }
         }
@@ -139,16 +101,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unified_diff_gives_its_hunks() {
-        let diff = "--- a\n+++ b\n@@ -1,2 +3,2 @@\n alpha\n-beta\n+gamma\n@@ -9 +9 @@\n-x\n\\ No newline\n+y\n";
-        let found = hunks(diff);
-        assert_eq!(found.len(), 2);
-        assert_eq!(found[0].line, Some(3));
-        assert_eq!(found[0].old, "alpha\nbeta\n");
-        assert_eq!(found[0].new, "alpha\ngamma\n");
-        assert_eq!(found[1].old, "x");
-        assert_eq!(found[1].new, "y\n");
-        assert_eq!(hunks("no hunk at all"), []);
+    fn a_unified_diff_needs_no_names() {
+        let path = Text::from("n.txt");
+        let (content, locations) =
+            blocks_of_diff(&path, "@@ -1,2 +3,2 @@\n alpha\n-beta\n+gamma\n");
+        let [Item::Diff { old, new, .. }] = &content[..] else {
+            panic!("one hunk is one block");
+        };
+        assert_eq!(
+            (old.as_deref(), &**new),
+            (Some("alpha\nbeta\n"), "alpha\ngamma\n")
+        );
+        assert_eq!(locations[0].line, Some(3));
+        assert!(blocks_of_diff(&path, "no hunk at all").0.is_empty());
     }
 
     #[test]

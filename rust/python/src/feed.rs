@@ -123,6 +123,9 @@ impl Feed {
     }
 }
 
+/// Makes objects of an input, and pushes them onto the queue.
+type Make<'m> = dyn FnMut(Input<'_>, &mut VecDeque<Py<PyAny>>) -> Result<(), Failure> + 'm;
+
 type Parse<'p> = dyn FnMut(&[u8]) -> Result<(), Failure> + 'p;
 
 /// What a parser is given: the next bytes, or the end.
@@ -150,11 +153,7 @@ impl Pull {
     }
 
     /// The next object; None at the end. `parse` pushes what it makes of its input onto the queue.
-    pub fn next(
-        &mut self,
-        py: Python<'_>,
-        parse: &mut dyn FnMut(Input<'_>, &mut VecDeque<Py<PyAny>>) -> Result<(), Failure>,
-    ) -> PyResult<Option<Py<PyAny>>> {
+    pub fn next(&mut self, py: Python<'_>, parse: &mut Make<'_>) -> PyResult<Option<Py<PyAny>>> {
         loop {
             if let Some(object) = self.ready.pop_front() {
                 return Ok(Some(object));

@@ -25,8 +25,11 @@ const MAX_KEY: usize = 64;
 
 /// Object keys that were seen, as Python strings: agent streams say the same few keys over and over.
 pub struct Keys {
-    slots: Box<[Option<(Box<str>, Py<PyString>)>]>,
+    slots: Box<[Option<Known>]>,
 }
+
+/// A key and its Python string.
+type Known = (Box<str>, Py<PyString>);
 
 impl Default for Keys {
     fn default() -> Self {

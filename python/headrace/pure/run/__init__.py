@@ -111,7 +111,7 @@ class Reducer:
         else:
             self._block(event).images += 1
         if kind == ev.MESSAGE and thread is None:
-            self.progress.answered()
+            self.progress.answered(event)
 
     def _block(self, event: Event) -> Text:
         text = self.blocks.get(event.block)
@@ -282,7 +282,7 @@ class Reducer:
                 delegating = names.get(thread)
                 threads[thread] = {
                     "tool_call_id": thread,
-                    "name": _agent_name(delegating),
+                    "name": agent_name(delegating),
                     "texts": [t.text for t in self.texts if t.thread == thread and t.kind == ev.MESSAGE and t.text],
                     "thinking": [t.text for t in self.texts if t.thread == thread and t.kind == ev.THOUGHT and t.text],
                     "tool_calls": [call["id"] for call in calls if call["parent"] == thread],
@@ -291,7 +291,7 @@ class Reducer:
         return list(threads.values())
 
 
-def _agent_name(call: dict[str, Any] | None) -> str | None:
+def agent_name(call: dict[str, Any] | None) -> str | None:
     """What the delegating call's arguments call the agent."""
     arguments = call["input"] if call and isinstance(call["input"], dict) else {}
     for key in ("subagent_type", "agent_name", "agent", "agent_type", "name"):

@@ -43,7 +43,7 @@ class Ledger:
         calls = _sum([call.usage for call in self.calls.values()])
         main = _sum([call.usage for call in self.calls.values() if call.main])
         run = None if self.total is None else {"count": None, **_counters(self.total)}
-        return {"calls": calls, "run": run, "difference": _difference(calls, main, run)}
+        return {"calls": calls, "run": run, "difference": difference(calls, main, run)}
 
     def cost(self) -> float | None:
         """What the harness says the run cost; the sum of its calls' costs if it gives no total."""
@@ -66,7 +66,7 @@ def _sum(usages: list[dict[str, Any]]) -> dict[str, Any]:
     return total
 
 
-def _difference(calls: dict[str, Any], main: dict[str, Any], run: dict[str, Any] | None) -> str | None:
+def difference(calls: dict[str, Any], main: dict[str, Any], run: dict[str, Any] | None) -> str | None:
     """In words, why the sum of the calls is not the harness's total; None if it is, or if one of them is not there."""
     if run is None or not calls["count"]:
         return None

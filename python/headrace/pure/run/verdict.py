@@ -71,7 +71,8 @@ class Progress:
         self.open_calls: dict[int, str] = {}  # number: id, main thread and others
         self.last_word = ""  # "answer", "call" or "result": what came last on the main thread
 
-    def answered(self) -> None:
+    def answered(self, event: Event) -> None:
+        self._seen(event)
         self.last_word = "answer"
 
     def called(self, event: Event) -> None:
@@ -119,12 +120,12 @@ class Progress:
         """The verdict as a dict: outcome, reason, evidence."""
         ending, where = self.ended or self.turn, self.where
         if ending is None:
-            ending, where = self._from_outside(run, report, judge, exit), self.last
+            ending, where = self._unsaid(run, report, judge, exit), self.last
         line, offset = where if where[0] else (None, None)  # nothing on the stream: the evidence is from outside
         evidence = [{"line": line, "offset": offset, "why": ending.why}]
         return {"outcome": ending.outcome, "reason": ending.reason, "evidence": evidence}
 
-    def _from_outside(self, run: Reducer, report: dict[str, Any], judge: Judge | None, exit: Exit) -> Ending:
+    def _unsaid(self, run: Reducer, report: dict[str, Any], judge: Judge | None, exit: Exit) -> Ending:
         """The stream has not said how it ended."""
         signal = exit.signal
         if signal in _CANCELLING:

@@ -92,10 +92,11 @@ fn sign(record: Value<'_>) -> Option<Sign> {
         "agent_end" if array("messages") => {
             return Sign::new(SURE, "agent_end with messages");
         }
-        other if other.starts_with("tool_execution_") => {
-            if has_all(record, &["toolCallId", "toolName"]) {
-                return Sign::new(SURE, format!("{other} with toolCallId and toolName"));
-            }
+        other
+            if other.starts_with("tool_execution_")
+                && has_all(record, &["toolCallId", "toolName"]) =>
+        {
+            return Sign::new(SURE, format!("{other} with toolCallId and toolName"));
         }
         _ => {}
     }

@@ -132,7 +132,7 @@ impl Reducer {
             Content::Image(_) => self.block(chunk, event).images += 1,
         }
         if chunk.kind == Kind::Message && thread.is_none() {
-            self.progress.answered();
+            self.progress.answered(event);
         }
     }
 
@@ -257,10 +257,11 @@ impl Reducer {
                 }
             }
             "retry" if state.text("phase").as_deref() == Some("start") => self.retries += 1,
-            "compaction" if state.text("phase").as_deref() == Some("end") => {
-                if !matches!(state.get("success"), Some(Data::Bool(false))) {
-                    self.compactions += 1;
-                }
+            "compaction"
+                if state.text("phase").as_deref() == Some("end")
+                    && !matches!(state.get("success"), Some(Data::Bool(false))) =>
+            {
+                self.compactions += 1;
             }
             _ => {}
         }

@@ -86,7 +86,7 @@ pub struct Progress {
     turn: Option<Ending>,
     /// Line and offset of the record that decided last.
     place: (u64, u64),
-    /// Of the last record that told of a call or a state.
+    /// Of the last record that told of an answer, a call or a state.
     last: (u64, u64),
     /// Announced calls without a result, by number.
     pub open_calls: BTreeMap<u32, String>,
@@ -110,7 +110,8 @@ fn pattern(text: &str) -> Regex {
 }
 
 impl Progress {
-    pub(super) fn answered(&mut self) {
+    pub(super) fn answered(&mut self, event: &Event<'_>) {
+        self.seen(event);
         self.last_word = LastWord::Answer;
     }
 
@@ -192,7 +193,7 @@ impl Progress {
     ) -> (Data<'static>, Cow<'static, str>) {
         let (ending, (line, offset)) = match self.ended.as_ref().or(self.turn.as_ref()) {
             Some(ending) => (ending.clone(), self.place),
-            None => (self.from_outside(run, records, judge, exit), self.last),
+            None => (self.unsaid(run, records, judge, exit), self.last),
         };
         // nothing on the stream: the evidence is from outside
         let known = |number: u64| (line > 0).then_some(number as i64);
@@ -211,13 +212,7 @@ impl Progress {
     }
 
     /// The stream has not said how it ended.
-    fn from_outside(
-        &self,
-        run: &Reducer,
-        records: u64,
-        judge: Option<Judge<'_>>,
-        exit: &Exit,
-    ) -> Ending {
+    fn unsaid(&self, run: &Reducer, records: u64, judge: Option<Judge<'_>>, exit: &Exit) -> Ending {
         if let Some(signal) = exit.signal() {
             let name = match signal {
                 1 => "SIGHUP".into(),
