@@ -19,7 +19,7 @@ import pytest
 import headrace
 from tests.live import CASES, DONE, TEXT, nothing_left, producer, python, threads
 
-pytestmark = [pytest.mark.both, pytest.mark.skipif(os.name != "posix", reason="process groups are of POSIX")]
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="process groups are of POSIX")
 
 
 def go(main: Coroutine[Any, Any, Any]) -> Any:

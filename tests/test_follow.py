@@ -15,8 +15,6 @@ import pytest
 import headrace
 from tests.live import DONE, TEXT, nothing_left, producer
 
-pytestmark = pytest.mark.both
-
 
 def following(path: Path, **options: Any) -> headrace.Follow:
     return headrace.follow(path, **{"dialect": "evosci", "interval": 0.005, "idle_timeout": 0.05, **options})

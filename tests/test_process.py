@@ -21,7 +21,7 @@ import pytest
 import headrace
 from tests.live import DONE, TEXT, nothing_left, producer, python
 
-pytestmark = [pytest.mark.both, pytest.mark.skipif(os.name != "posix", reason="process groups are of POSIX")]
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="process groups are of POSIX")
 
 
 def run(argv: list[str], **options: Any) -> headrace.Process:

@@ -1,6 +1,6 @@
 """``follow``: the events of a session file while a harness writes it.
 
-A file is looked at every ``interval`` seconds. Only whole lines are read on: what follows the last LF waits for its rest.
+A file is looked at every ``interval`` seconds. Only whole lines are read: what follows the last LF waits for its rest.
 The file at the path may be replaced, cut or rewritten at any time. Then its content decides, not its size or inode: if
 it still begins with everything that was read (a harness that writes the file anew and renames it), reading goes on
 behind that; if not, it is read from its beginning, as another session.
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Follow", "Restart", "follow"]
 
 Restart = Literal["replaced", "truncated", "rewritten"]
-"""Why a file is read from its beginning again: another file is at the path; it is shorter than what was read of it; what
-was read of it is not there any more."""
+"""Why a file is read from its beginning again: another file is at the path; it is shorter than what was read of it;
+what was read of it is not there any more."""
 
 _BLOCK = 1 << 18
 _SEEN = 4096  # bytes before the place of reading that are compared when the file has grown
@@ -64,6 +64,7 @@ class Follow:
         idle_timeout: float | None,
         on_restart: Callable[[Restart], object] | None,
     ) -> None:
+        self._descriptor = -1
         self._path = os.fspath(path)
         self._make = make
         self._engine = make()
@@ -71,7 +72,6 @@ class Follow:
         self._idle_timeout = idle_timeout
         self._on_restart = on_restart
         self._ready: deque[OutputEvent] = deque()
-        self._descriptor = -1
         self._state: _State | None = None
         self.offset = offset
         self.restarts: list[Restart] = []
@@ -169,7 +169,8 @@ class Follow:
         if before is None:
             self._open()
         elif state[:2] != before[:2]:
-            self._read()  # the old file to its end
+            while self._read():  # the old file to its end
+                pass
             self._open()
             if not self._is_what_was_read():
                 self._restart("replaced")
