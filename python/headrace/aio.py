@@ -101,7 +101,7 @@ class _Hub:
 
 
 class AsyncProcess(Harness):
-    """Runs a harness in a process group of its own; an async iterator of its events.
+    r"""Runs a harness in a process group of its own; an async iterator of its events.
 
     Takes what `Process` takes. All processes of an event loop share one intake (one thread, one memory limit) unless
     ``intake``, ``memory_limit``, ``spill_dir`` or ``spill_limit`` is given.

@@ -21,7 +21,7 @@ _SLICE = 0.02  # between two looks at the process while nothing is printed
 
 
 class Process(Harness):
-    """Runs a harness in a process group of its own; an iterator of its events.
+    r"""Runs a harness in a process group of its own; an iterator of its events.
 
     Its stdout and stderr are drained natively from the first byte to the last, whatever the consumer does: what waits
     is kept in memory up to ``memory_limit`` and beyond it in an unlinked file.
