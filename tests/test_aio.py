@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import os
 import signal
@@ -261,6 +262,20 @@ def test_an_abandoned_source_is_let_go() -> None:
         go(main())
     os.close(read)
     os.close(write)
+
+
+def test_a_dropped_process_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        process = run(python("while True: write(TEXT % 1)"))
+        await process.__anext__()
+        pid = process.pid or 0
+        del process  # no with-block
+        gc.collect()
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+    with nothing_left():
+        go(main())
 
 
 def test_errors_come_after_what_was_read() -> None:

@@ -214,6 +214,15 @@ def test_stderr_goes_where_it_is_wanted(tmp_path: Path) -> None:
     assert b"".join(seen) == (tmp_path / "err").read_bytes() == b"warning\n" * 20_000
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a file that is always full")
+def test_a_stderr_file_that_takes_no_more_is_an_error_and_stops_nothing() -> None:
+    process = run(python("sys.stderr.write('warning'); write(TEXT % 1); write(DONE)"), stderr_file="/dev/full")
+    with process, pytest.raises(headrace.SourceError, match="stderr_file"):
+        process.wait()
+    assert process.run.texts == ["1"]
+    assert process.stderr_tail == b"warning"
+
+
 # ---------------------------------------------------------------- listeners
 
 

@@ -220,7 +220,9 @@ class AsyncProcess(Harness):
         if self.popen is not None and hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
                 self._watch = os.pidfd_open(self.popen.pid)
-                asyncio.get_running_loop().add_reader(self._watch, self._ended_now)
+                # the loop must not keep a process that everybody else has dropped
+                weak = weakref.WeakMethod(self._ended_now)
+                asyncio.get_running_loop().add_reader(self._watch, _call, weak)
 
     def _ended_now(self) -> None:
         """The process has ended: the descriptor stays readable, so it is let go at once."""
@@ -256,6 +258,12 @@ class AsyncProcess(Harness):
     async def _wait_for_listeners(self) -> None:
         while not self.listeners_done:
             await asyncio.sleep(0.001)
+
+
+def _call(weak: weakref.WeakMethod[Any]) -> None:
+    call = weak()
+    if call is not None:
+        call()
 
 
 class AsyncEvents:

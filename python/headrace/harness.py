@@ -383,15 +383,22 @@ class Harness:
             self._err_over = True
             return True
         if chunk:
-            if self._sink is not None:
-                left = memoryview(chunk)
-                while left:
-                    left = left[self._sink.write(left) or 0 :]
+            self._write_stderr(memoryview(chunk))
             if self._on_stderr is not None:
                 self._on_stderr.put(chunk)
             if self._listeners.has("stderr"):
                 self._listeners.tell("stderr", self._decode["stderr"].decode(chunk))
         return bool(chunk)
+
+    def _write_stderr(self, left: memoryview) -> None:
+        try:
+            while left and self._sink is not None:
+                left = left[self._sink.write(left) or 0 :]
+        except OSError as error:
+            if self._close_stderr_file and self._sink is not None:
+                self._sink.close()
+            self._sink = None
+            self.failed = self.failed or SourceError(f"can't write stderr to stderr_file: {error.strerror or error}")
 
     def _look(self) -> int | None:
         """The exit code, if there is one."""

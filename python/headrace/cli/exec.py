@@ -89,7 +89,7 @@ Examples:
   echo "..." | headrace exec --stdin -- codex exec --json -
 
 \b
-Exit codes, by the verdict: 0 completed, 1 failed or incomplete, 2 wrong usage or a program that can't be started,
+Exit codes: 0 completed, 1 failed or incomplete, 2 wrong usage or a program that can't be started,
 3 a limit was reached, 4 denied, 124 a time limit of this command, 130 cancelled or Ctrl-C.""",
 )
 @click.argument("argv", nargs=-1, required=True, metavar="-- CMD...", type=click.UNPROCESSED)
