@@ -13,7 +13,7 @@ import stat
 import subprocess
 import weakref
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Union
 
@@ -54,7 +54,7 @@ class _Hub:
     def __init__(self, loop: asyncio.AbstractEventLoop, intake: _backend.Intake) -> None:
         self._loop = loop
         self.intake = intake
-        self._waiting: dict[int, asyncio.Event] = {}
+        self._waiting: dict[int, Callable[[], Callable[[], None] | None]] = {}
         self._descriptor = -1
 
     @classmethod
@@ -68,14 +68,13 @@ class _Hub:
             hubs[0 if intake is None else id(intake)] = hub
         return hub
 
-    def watch(self, streams: Iterable[int], event: asyncio.Event) -> None:
-        """Sets the event whenever one of the streams has news."""
+    def watch(self, streams: Iterable[int], tell: Callable[[], Callable[[], None] | None]) -> None:
+        """Calls what ``tell`` gives (a weak reference: None when it is gone) whenever one of the streams has news."""
         if not self._waiting:
             self._descriptor = self.intake.fileno()
             self._loop.add_reader(self._descriptor, self._tell)
         for stream in streams:
-            self._waiting[stream] = event
-        event.set()  # what came before
+            self._waiting[stream] = tell
 
     def leave(self, streams: Iterable[int]) -> None:
         for stream in streams:
@@ -95,9 +94,10 @@ class _Hub:
 
     def _tell(self) -> None:
         for stream in self.intake.ready():
-            event = self._waiting.get(stream)
-            if event is not None:
-                event.set()
+            tell = self._waiting.get(stream)
+            call = None if tell is None else tell()
+            if call is not None:
+                call()
 
 
 class AsyncProcess(Harness):
@@ -122,7 +122,8 @@ class AsyncProcess(Harness):
         own = intake is None and any(name in options for name in ("memory_limit", "spill_dir", "spill_limit"))
         self._shares = intake is None and not own
         self._hub: _Hub | None = None
-        self._news = asyncio.Event()
+        self._news: asyncio.Future[None] | None = None  # of who waits now
+        self._took = False  # there was something in the last step
         self._watch: int | None = None  # a descriptor that is readable when the process has ended
         super().__init__(argv, intake=intake, **options)
 
@@ -143,9 +144,10 @@ class AsyncProcess(Harness):
             return self.ready.popleft()
         self._begin()
         while True:
-            took = not self.is_over and self.step()
-            if self.ready:
+            if self._took:
                 await asyncio.sleep(0)  # the others' turn, once a batch
+            self._took = took = not self.is_over and self.step()
+            if self.ready:
                 return self.ready.popleft()
             if self.failed is not None:
                 failed, self.failed = self.failed, None
@@ -216,7 +218,7 @@ class AsyncProcess(Harness):
             if self._hub is not None:  # else it was left when the start failed
                 self._hub.leave(())
             raise
-        self._hub.watch(self.waiting_for(), self._news)
+        self._hub.watch(self.waiting_for(), weakref.WeakMethod(self._tell_news))
         if self.popen is not None and hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
                 self._watch = os.pidfd_open(self.popen.pid)
@@ -227,7 +229,7 @@ class AsyncProcess(Harness):
     def _ended_now(self) -> None:
         """The process has ended: the descriptor stays readable, so it is let go at once."""
         self._unwatch()
-        self._news.set()
+        self._tell_news()
 
     def _unwatch(self) -> None:
         if self._watch is not None:
@@ -249,11 +251,21 @@ class AsyncProcess(Harness):
         seconds = self.due()
         if self._watch is None and self._exited is None:
             seconds = min(seconds, _POLL)
-        self._news.clear()
-        if self.waiting_for() and self._intake.wait(self.waiting_for(), 0) and not self._listeners.are_behind:
+        streams = self.waiting_for()
+        if streams and not self._listeners.are_behind and self._intake.wait(streams, 0):
             return  # it came just now
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._news.wait(), seconds)
+        loop = asyncio.get_running_loop()
+        self._news = loop.create_future()
+        alarm = loop.call_later(seconds, self._tell_news)
+        try:
+            await self._news
+        finally:
+            alarm.cancel()
+            self._news = None
+
+    def _tell_news(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
 
     async def _wait_for_listeners(self) -> None:
         while not self.listeners_done:
@@ -418,7 +430,7 @@ async def _drained(descriptor: int, name: str, intake: _backend.Intake | None) -
     stream = 0
     try:
         stream = hub.intake.add(descriptor, name)
-        hub.watch((stream,), news)
+        hub.watch((stream,), lambda: news.set)
         while True:
             news.clear()
             chunk = hub.intake.take(stream)

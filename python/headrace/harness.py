@@ -323,8 +323,8 @@ class Harness:
             self._listeners.tell("lifecycle", self._lifecycle.popleft())
         if self._listeners.are_behind:
             return False
-        took = self._take_stderr()
-        took = self._take_stdout() or took
+        took = self._take_stdout()
+        took = self._take_stderr() or took
         self._check_time(took)
         return took
 
