@@ -175,7 +175,9 @@ class Mapper:
             outcome = what
         self.ended = outcome
         self.out.close(None)
-        self.out.state("turn", stamp, phase="end", outcome=outcome, reason=self.turn_reason)
+        # a good turn is not the last word: a budget check or a further turn may follow, and only the summary says
+        told = None if outcome == "completed" else outcome
+        self.out.state("turn", stamp, phase="end", outcome=told, reason=self.turn_reason)
         return None
 
     def _summary(self, value: dict[str, Any]) -> Outcome:

@@ -82,8 +82,8 @@ _MARKS = (
 
 def _format(header: dict[str, Any]) -> str:
     """Version of the session format; a header without one is of the first."""
-    version = header.get("version")
-    return f"session format {version if isinstance(version, int) else 1}"
+    version = count(header.get("version"))
+    return f"session format {1 if version is None else version}"
 
 
 class Mapper:
@@ -94,6 +94,8 @@ class Mapper:
         self.model: str | None = None
         self.stop: str | None = None  # stop reason of the last assistant message
         self.failure: Failure | None = None  # a failed message that may still be retried
+        self.retried: Failure | None = None  # the one that is being retried
+        self.called_off: Failure | None = None  # one whose retry was cancelled: an error if nothing follows
         self.running = False
         self.prompted = False  # an agent ran at all
         self.answered = False  # an rpc command was answered
@@ -117,6 +119,7 @@ class Mapper:
             return None
         if kind == "agent_start":
             self._settle_failure()
+            self.called_off = None
             self.running = self.prompted = True
             self.out.state("turn", Stamp(), phase="start")
             return None
@@ -125,6 +128,7 @@ class Mapper:
         if kind == "agent_settled":
             self._settle_failure()
             cancelled = value.get("aborted") is True
+            self.called_off, self.retried = None if cancelled else self.retried, None
             outcome = "cancelled" if cancelled else OUTCOMES.get(self.stop or "", "completed")
             self.out.state("end", Stamp(), outcome=outcome, reason="aborted" if cancelled else self.stop)
             self.running = False
@@ -137,6 +141,8 @@ class Mapper:
 
     def close(self) -> None:
         self._settle_failure()
+        if self.called_off is not None and self.called_off.message is not None:
+            self.out.error(self.called_off.message, self.called_off.stamp, fatal=True)
 
     def judge(self, run: Reducer, exit: Exit) -> Ending | None:
         if self.answered and not self.prompted and not exit.code:
@@ -193,6 +199,7 @@ class Mapper:
         if self.streaming:
             return
         self.streaming = True
+        self.retried = None
         self._settle_failure()
         self.out.commit(None)
         self.out.next_turn()
@@ -338,7 +345,7 @@ class Mapper:
 
     def _take_back(self) -> None:
         """The failed attempt is tried again: what it said does not count, and its error was none."""
-        self.failure = None
+        self.failure, self.retried = None, self.failure
         self.out.abandon(None, Stamp())
 
     def _settle_failure(self) -> None:

@@ -130,6 +130,10 @@ struct Pi {
     stop: Option<String>,
     /// A failed message that may still be retried.
     failure: Option<Failure>,
+    /// The one that is being retried.
+    retried: Option<Failure>,
+    /// One whose retry was cancelled: an error if nothing follows.
+    called_off: Option<Failure>,
     running: bool,
     /// An agent ran at all.
     prompted: bool,
@@ -173,6 +177,7 @@ impl Mapper for Pi {
             }
             ("agent_start", _) => {
                 self.settle_failure(out);
+                self.called_off = None;
                 self.running = true;
                 self.prompted = true;
                 out.state(State::new("turn").with("phase", "start"), &Stamp::default());
@@ -182,6 +187,7 @@ impl Mapper for Pi {
             ("agent_settled", _) => {
                 self.settle_failure(out);
                 let cancelled = is_true(value.get("aborted"));
+                self.called_off = self.retried.take().filter(|_| !cancelled);
                 let state = State::new("end");
                 let state = if cancelled {
                     state.with("outcome", "cancelled").with("reason", "aborted")
@@ -203,6 +209,14 @@ impl Mapper for Pi {
 
     fn close(&mut self, out: &mut Emitter<'_>) {
         self.settle_failure(out);
+        if let Some(Failure {
+            message: Some(message),
+            stamp,
+            ..
+        }) = self.called_off.take()
+        {
+            out.error(message, &stamp, true);
+        }
     }
 
     fn judge(&self, _run: &Reducer, exit: &Exit) -> Option<Ending> {
@@ -291,6 +305,7 @@ impl Pi {
             return;
         }
         self.streaming = true;
+        self.retried = None;
         self.settle_failure(out);
         out.commit(None);
         out.next_turn();
@@ -501,7 +516,7 @@ impl Pi {
 
     /// The failed attempt is tried again: what it said does not count, and its error was none.
     fn take_back(&mut self, out: &mut Emitter<'_>) {
-        self.failure = None;
+        self.retried = self.failure.take();
         out.abandon(None, &Stamp::default());
     }
 
