@@ -93,6 +93,7 @@ class Harness:
         self._on_stderr = None if on_stderr is None else Listener("on_stderr", on_stderr)
         self._stderr_file, self._close_stderr_file = stderr_file, False
         self._sink: IO[bytes] | None = None
+        self._unwritten: SourceError | None = None  # raised at the end: it must not cost the run
         self._listeners = Listeners()
         self._lifecycle: deque[dict[str, Any]] = deque()
         self._decode = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
@@ -398,7 +399,7 @@ class Harness:
             if self._close_stderr_file and self._sink is not None:
                 self._sink.close()
             self._sink = None
-            self.failed = self.failed or SourceError(f"can't write stderr to stderr_file: {error.strerror or error}")
+            self._unwritten = SourceError(f"can't write stderr to stderr_file: {error.strerror or error}")
 
     def _look(self) -> int | None:
         """The exit code, if there is one."""
@@ -510,6 +511,7 @@ class Harness:
         if self._on_stderr is not None:
             self._on_stderr.end()
         self.is_over = True
+        self.failed = self.failed or self._unwritten
         if self.popen is not None:
             outcome = self.run.verdict.outcome
             completed = outcome == "completed" if self._noun == "run" else self.returncode == 0

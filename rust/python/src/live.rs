@@ -13,6 +13,11 @@ use crate::errors;
 /// A waiting thread looks for signals this often: Ctrl-C ends the waiting.
 const SLICE: Duration = Duration::from_millis(20);
 
+/// Drains any number of pipes with one native thread that never holds the GIL, from `add` on, into a queue each.
+///
+/// memory_limit: bytes that wait in memory at most, of all streams together; beyond it they go to an unlinked file.
+/// spill_dir: where that file is made; None for the system's folder of temporary files.
+/// spill_limit: bytes that wait in that file at most; None for as many as the disk takes.
 #[pyclass(frozen, module = "headrace._native")]
 pub struct Intake {
     live: Live,
