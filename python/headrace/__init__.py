@@ -13,21 +13,35 @@
 All done.
 """
 
-from ._backend import backend
+from typing import TYPE_CHECKING, Any
+
+from ._backend import Intake, backend
 from .api import Events, Parser, Records, Source, detect, drift, events, records, reduce
 from .errors import HeadraceError, MalformedLine, MismatchedTranscript, SourceError, SpillError, UnknownDialect
+from .follow import Follow, follow
 from .result import Detection, Report, Run, Verdict
 from .router import Router
+
+if TYPE_CHECKING:
+    from .aio import AsyncEvents, AsyncProcess, AsyncSource, aevents
+    from .process import PIPE, Process
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "PIPE",
+    "AsyncEvents",
+    "AsyncProcess",
+    "AsyncSource",
     "Detection",
     "Events",
+    "Follow",
     "HeadraceError",
+    "Intake",
     "MalformedLine",
     "MismatchedTranscript",
     "Parser",
+    "Process",
     "Records",
     "Report",
     "Router",
@@ -37,10 +51,36 @@ __all__ = [
     "SpillError",
     "UnknownDialect",
     "Verdict",
+    "aevents",
     "backend",
     "detect",
     "drift",
     "events",
+    "follow",
     "records",
     "reduce",
 ]
+
+_LATER = {
+    "AsyncEvents": "aio",
+    "AsyncProcess": "aio",
+    "AsyncSource": "aio",
+    "aevents": "aio",
+    "PIPE": "process",
+    "Process": "process",
+}
+"""Imported when they are asked for: asyncio alone takes as long as all the rest."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,7 +1,8 @@
 """Which backend does the work: the Rust extension, or the pure-Python twin.
 
 ``HEADRACE_BACKEND=native`` or ``python`` forces one; otherwise the native one is taken if it can be imported. Both have
-the same two classes: ``Engine`` (bytes -> event dicts and run) and ``Reader`` (bytes -> records).
+the same three classes: ``Engine`` (bytes -> event dicts and run), ``Reader`` (bytes -> records) and ``Intake`` (drains
+pipes).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Literal
 
-__all__ = ["Engine", "Reader", "Record", "backend", "dialects"]
+__all__ = ["Engine", "Intake", "Reader", "Record", "backend", "dialects"]
 
 _WANTED = os.environ.get("HEADRACE_BACKEND", "")
 if _WANTED not in ("", "native", "python"):
@@ -20,7 +21,7 @@ backend: Literal["native", "python"] = "python"
 if _WANTED != "python":
     try:
         from ._native import DIALECTS as dialects
-        from ._native import Engine, Reader, Record
+        from ._native import Engine, Intake, Reader, Record
 
         backend = "native"
     except ImportError as error:
@@ -36,3 +37,4 @@ if _WANTED != "python":
 if backend == "python" and not TYPE_CHECKING:
     from .pure.engine import DIALECTS as dialects
     from .pure.engine import Engine, Reader, Record
+    from .pure.intake import Intake

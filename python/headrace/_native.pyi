@@ -51,6 +51,11 @@ class Engine:
     def detection(self) -> tuple[str, str | None, float, list[str]] | None:
         """Dialect, version, confidence (0 to 1) and reasons; None while nothing is decided."""
 
+    @property
+    def ending(self) -> str | None:
+        """What the stream said last of how it ends: ``"end"`` after a terminal record, ``"turn"`` after a turn that
+        ended with an outcome; None when it has said nothing, or when another turn was opened since."""
+
     def attach_path(self, path: str | PathLike[str]) -> None:
         """Pull from a file (mapped into memory; gzip and zstd found by content). Raises ``SourceError``."""
 
@@ -123,3 +128,57 @@ class Record:
 
     def __getitem__(self, key: str) -> Any: ...
     def __contains__(self, key: str) -> bool: ...
+
+class Intake:
+    """Drains any number of pipes with one native thread that never holds the GIL, from `add` on, into a queue each.
+
+    Args:
+        memory_limit: bytes that wait in memory at most, of all streams together; beyond it they go to an unlinked file.
+        spill_dir: where that file is made; None for the system's folder of temporary files.
+        spill_limit: bytes that wait in that file at most; None for as many as the disk takes.
+    """
+
+    def __init__(
+        self,
+        *,
+        memory_limit: int = 67_108_864,
+        spill_dir: str | PathLike[str] | None = None,
+        spill_limit: int | None = None,
+    ) -> None: ...
+    def add(self, descriptor: int, name: str, *, tail: int = 0, keep: bool = True) -> int:
+        """Drain a copy of a descriptor; gives the number of the stream. Its last ``tail`` bytes are kept apart, and
+        with ``keep=False`` only they. Raises ``SourceError`` for what can't be waited for."""
+
+    def keep(self, stream: int, keep: bool) -> None:
+        """Whether the stream is queued from now on."""
+
+    def take(self, stream: int, most: int = 262_144) -> bytes | None:
+        """The next bytes; empty when there are none yet, None at the end. Raises ``SourceError`` or ``SpillError``
+        after all bytes before it."""
+
+    def wait(self, streams: list[int], timeout: float) -> bool:
+        """Wait until one of the streams has bytes or an end; a signal handler that raises ends it."""
+
+    def ready(self) -> list[int]:
+        """The streams with news since the last call."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while `ready` has something to tell; it belongs to the intake."""
+
+    def tail(self, stream: int) -> bytes:
+        """The last bytes of a stream."""
+
+    def idle(self, stream: int) -> float:
+        """Seconds since its last byte."""
+
+    def total(self, stream: int) -> int:
+        """Bytes that were read of it."""
+
+    def waiting(self) -> tuple[int, int]:
+        """Bytes that wait now: in memory, in the file."""
+
+    def remove(self, stream: int) -> None:
+        """Let go of a stream and of what waits of it."""
+
+    def close(self) -> None:
+        """Let go of everything and end the thread; dropping the object does it too."""

@@ -118,6 +118,11 @@ class Engine(_Pull):
         run: dict[str, Any] = self._parser.run(Exit(code, stderr or b""))
         return run
 
+    @property
+    def ending(self) -> str | None:
+        ending: str | None = self._parser.ending
+        return ending
+
     def drain_source(self) -> None:
         for _ in self:
             pass

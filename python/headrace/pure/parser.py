@@ -101,6 +101,11 @@ class Parser:
         judge = None if self._mapper is None else self._mapper.judge
         return self._reducer.to_dict(self.dialect, self._report.to_dict(), judge, exit)
 
+    @property
+    def ending(self) -> str | None:
+        """See `Progress.word`."""
+        return self._reducer.progress.word()
+
     # ------------------------------------------------------------ inside
 
     @property

@@ -160,6 +160,11 @@ impl Parser {
         Ok(())
     }
 
+    /// What the stream said last of how it ends; see [`crate::run::Progress::word`].
+    pub fn ending(&self) -> Option<&'static str> {
+        self.stream.reducer.progress.word()
+    }
+
     /// The run so far, as `Run.to_dict()` has it.
     pub fn run(&self, exit: &Exit) -> Data<'_> {
         let mapper = self.stream.mapping.as_ref().map(|mapping| &mapping.mapper);

@@ -225,6 +225,12 @@ impl Engine {
         ))
     }
 
+    /// "end" after a terminal record, "turn" after a turn that ended with an outcome, None before both.
+    #[getter]
+    fn ending(&self) -> Option<&'static str> {
+        self.parser.ending()
+    }
+
     // ---------------------------------------------------------------- pulling from a source
 
     fn attach_path(&mut self, py: Python<'_>, path: PathBuf) -> PyResult<()> {

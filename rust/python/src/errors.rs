@@ -37,12 +37,7 @@ pub fn from_core(py: Python<'_>, error: Error) -> PyErr {
 pub fn from_source(py: Python<'_>, error: &SourceError) -> PyErr {
     let raised = raise(py, "SourceError", (error.to_string(),));
     if let SourceError::Open { error: cause, .. } | SourceError::Read { error: cause, .. } = error {
-        let code = cause.raw_os_error();
-        let cause = match code {
-            Some(code) => PyOSError::new_err((code, cause.to_string())),
-            None => PyOSError::new_err(cause.to_string()),
-        };
-        raised.set_cause(py, Some(cause));
+        raised.set_cause(py, Some(os_error(cause)));
     }
     raised
 }
@@ -89,5 +84,30 @@ impl From<SourceError> for Failure {
 impl From<PyErr> for Failure {
     fn from(error: PyErr) -> Self {
         Failure::Python(error)
+    }
+}
+
+/// A `SpillError`, or a `SourceError` for everything else.
+#[cfg(unix)]
+pub fn from_live(py: Python<'_>, error: &headrace_core::source::live::LiveError) -> PyErr {
+    use headrace_core::source::live::LiveError;
+    let class = match error {
+        LiveError::Spill { .. } => "SpillError",
+        _ => "SourceError",
+    };
+    let raised = raise(py, class, (error.to_string(),));
+    if let LiveError::Spill { error: cause, .. }
+    | LiveError::Read { error: cause, .. }
+    | LiveError::Open { error: cause, .. } = error
+    {
+        raised.set_cause(py, Some(os_error(cause)));
+    }
+    raised
+}
+
+fn os_error(cause: &std::io::Error) -> PyErr {
+    match cause.raw_os_error() {
+        Some(code) => PyOSError::new_err((code, cause.to_string())),
+        None => PyOSError::new_err(cause.to_string()),
     }
 }

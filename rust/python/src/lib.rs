@@ -7,6 +7,8 @@ mod engine;
 mod errors;
 mod feed;
 mod ffi;
+#[cfg(unix)]
+mod live;
 mod objects;
 mod record;
 
@@ -17,6 +19,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::Engine>()?;
     module.add_class::<record::Reader>()?;
     module.add_class::<record::Record>()?;
+    #[cfg(unix)]
+    module.add_class::<live::Intake>()?;
     let names: Vec<&str> = headrace_core::dialect::DIALECTS
         .iter()
         .map(|dialect| dialect.name)

@@ -106,6 +106,11 @@ class Progress:
             self.ended = Ending(update["outcome"], update.get("reason"), "terminal record")
             self.where = (event.line, event.offset)
 
+    def word(self) -> str | None:
+        """What the stream said last of how it ends: "end" after a terminal record, "turn" after a turn that ended with
+        an outcome; None when it has said nothing, or when another turn was opened since."""
+        return "end" if self.ended is not None else "turn" if self.turn is not None else None
+
     def _seen(self, event: Event) -> None:
         self.last = (event.line, event.offset)
 

@@ -167,6 +167,16 @@ impl Progress {
         }
     }
 
+    /// What the stream said last of how it ends: "end" after a terminal record, "turn" after a turn that ended with an
+    /// outcome; None when it has said nothing, or when another turn was opened since.
+    pub fn word(&self) -> Option<&'static str> {
+        match (&self.ended, &self.turn) {
+            (Some(_), _) => Some("end"),
+            (None, Some(_)) => Some("turn"),
+            (None, None) => None,
+        }
+    }
+
     fn seen(&mut self, event: &Event<'_>) {
         self.last = (event.line, event.offset);
     }

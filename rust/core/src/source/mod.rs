@@ -5,6 +5,8 @@
 mod decode;
 mod error;
 mod gzip;
+#[cfg(unix)]
+pub mod live;
 mod map;
 
 use std::fs::File;

@@ -1,0 +1,552 @@
+"""A running harness, without the waiting: what ``Process`` and ``AsyncProcess`` share.
+
+``step`` takes what is there and never waits; ``due`` says how long one may wait before the next step at most.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import IO, TYPE_CHECKING, Any, TypeVar, Union
+
+from . import _backend
+from .api import MAX_LINE_BYTES, OnMalformed, _kinds
+from .dump import dumps
+from .errors import HeadraceError, SourceError
+from .listen import Listener, Listeners
+from .result import Report, Run
+
+if TYPE_CHECKING:
+    from .types import OutputEvent
+
+__all__ = ["PIPE", "Harness", "Stdin"]
+
+PIPE = subprocess.PIPE
+"""``stdin=PIPE``: records can be sent while the harness runs."""
+
+Stdin = bytes | str | int | IO[bytes] | None
+Argument = Union[str, "os.PathLike[str]"]
+_Call = TypeVar("_Call", bound=Callable[[Any], object])
+
+LINGER = 5.0
+GRACE = 3.0
+STDERR_TAIL = 64 << 10
+
+_POLL = 0.02  # between two looks at whether the process is still there
+_CLOSING = 0.5  # stderr may be held open by what the harness left behind: no longer than this is waited for its end
+
+
+class Harness:
+    """One process, from its start to its verdict."""
+
+    def __init__(
+        self,
+        argv: Sequence[Argument],
+        *,
+        stdin: Stdin = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Argument | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        linger: float | None = LINGER,
+        grace: float = GRACE,
+        dialect: str | None = None,
+        only: Iterable[str] | None = None,
+        state: bool = False,
+        strict: bool = False,
+        max_line_bytes: int = MAX_LINE_BYTES,
+        on_malformed: OnMalformed | None = None,
+        memory_limit: int = 64 << 20,
+        spill_dir: Argument | None = None,
+        spill_limit: int | None = None,
+        on_stderr: Callable[[bytes], object] | None = None,
+        stderr_file: Argument | IO[bytes] | None = None,
+        command: bool = False,
+        intake: _backend.Intake | None = None,
+    ) -> None:
+        if isinstance(argv, (str, bytes)) or not argv:
+            raise TypeError('argv is a list of the program and its arguments, such as ["claude", "-p", "..."]')
+        self.argv = [os.fspath(part) for part in argv]
+        self._stdin, self._env, self._cwd = stdin, env, cwd
+        self._timeout, self._idle_timeout, self._linger, self._grace = timeout, idle_timeout, linger, grace
+        self._engine = _backend.Engine(
+            dialect=dialect,
+            kinds=_kinds(only, state),
+            strict=strict,
+            max_line_bytes=max_line_bytes,
+            on_malformed=on_malformed,
+        )
+        self._own_intake = intake is None
+        self._intake = intake or _backend.Intake(
+            memory_limit=memory_limit, spill_dir=spill_dir, spill_limit=spill_limit
+        )
+        self._noun = "command" if command else "run"
+        self._on_stderr = None if on_stderr is None else Listener("on_stderr", on_stderr)
+        self._stderr_file, self._close_stderr_file = stderr_file, False
+        self._sink: IO[bytes] | None = None
+        self._unwritten: SourceError | None = None  # raised at the end: it must not cost the run
+        self._listeners = Listeners()
+        self._lifecycle: deque[dict[str, Any]] = deque()
+        self._decode = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
+
+        self.popen: subprocess.Popen[bytes] | None = None
+        self.ready: deque[OutputEvent] = deque()
+        self.failed: BaseException | None = None
+        """Raised once everything before it was given."""
+        self.is_over = False
+        self._out = self._err = 0
+        self._out_over = self._err_over = False
+        self._tail = b""
+        self._polled = 0.0
+        self._started: float | None = None
+        self._final: float | None = None  # since when the stream has said its last word
+        self._ended: float | None = None  # since when stdout is at its end
+        self._exited: float | None = None
+        self._cause: tuple[str, str] | None = None  # the outcome that we brought about, and why
+        self._lingered = False
+        self._stopping: list[tuple[float, int]] = []  # when which signal is due
+
+    # ------------------------------------------------------------ what is known
+
+    @property
+    def pid(self) -> int | None:
+        """The process's number, which is its group's too; None before the start."""
+        return None if self.popen is None else self.popen.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """As ``subprocess`` gives it: negative for a signal; None while the process runs."""
+        return None if self.popen is None else self.popen.returncode
+
+    @property
+    def stderr_tail(self) -> bytes:
+        """The last 64 KiB of stderr so far."""
+        return self._intake.tail(self._err) if self._err else self._tail
+
+    @property
+    def run(self) -> Run:
+        """The run so far. Exit code and stderr fill in what the stream left open; a time limit or a signal from here
+        decides what the stream had not decided before."""
+        code = None if self._lingered else self.returncode
+        facts = self._engine.run(code, self.stderr_tail)
+        if self._cause is not None and self.is_over and facts["verdict"]["outcome"] != "completed":
+            outcome, why = self._cause
+            evidence = [*facts["verdict"]["evidence"], {"line": None, "offset": None, "why": why}]
+            reason = facts["verdict"]["reason"] if facts["verdict"]["outcome"] == outcome else why
+            facts["verdict"] = {"outcome": outcome, "reason": reason, "evidence": evidence}
+        return Run(facts)
+
+    @property
+    def report(self) -> Report:
+        """The account of the bytes so far."""
+        return Report(self._engine.report())
+
+    @property
+    def dialect(self) -> str | None:
+        """Name of the dialect; None while it is not decided."""
+        return None if self._engine.detection is None else self._engine.detection[0]
+
+    @property
+    def is_final(self) -> bool:
+        """The stream has said how it ends, and no turn was opened since."""
+        return self._engine.ending == "end"
+
+    # ------------------------------------------------------------ listeners
+
+    def on(self, name: str, call: Callable[[Any], object] | None = None) -> Any:
+        """Has a function called with each ``content`` event, each piece of ``stdout`` or ``stderr`` text, or each
+        ``lifecycle`` event. Also a decorator: ``@process.on("content")``.
+
+        Each listener has a thread of its own: one that raises (which is logged) or is slow disturbs nobody.
+
+        Raises:
+            ValueError: there is nothing of that name.
+        """
+        if call is None:
+
+            def decorate(call: _Call) -> _Call:
+                self.on(name, call)
+                return call
+
+            if name not in ("content", "stdout", "stderr", "lifecycle"):
+                self._listeners.add(name, print)  # raises
+            return decorate
+        self._listeners.add(name, call)
+        if name == "stderr" and self._err:
+            self._intake.keep(self._err, True)
+        return call
+
+    def _tell(self, reason: str, sandbox: str, agent: str) -> None:
+        event = {
+            "sandbox_id": None,
+            "sandbox": sandbox,
+            "agent": agent,
+            "timestamp": datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "reason": f"{self._noun}_{reason}",
+        }
+        self._lifecycle.append(event)
+
+    # ------------------------------------------------------------ start
+
+    def start(self) -> None:
+        """Starts the process, once."""
+        if self._started is not None:
+            return
+        self._started = time.monotonic()
+        if isinstance(self._stderr_file, (str, os.PathLike)):
+            try:
+                self._sink = open(self._stderr_file, "wb", buffering=0)  # noqa: SIM115 (closed by _finish)
+            except OSError as error:
+                raise SourceError(f"can't write to {os.fspath(self._stderr_file)!r}: {error.strerror}") from error
+            self._close_stderr_file = True
+        else:
+            self._sink = self._stderr_file
+        out_read, out_write = os.pipe()
+        err_read, err_write = os.pipe()
+        given: IO[bytes] | None = None
+        try:
+            # Drained before there is anything to drain: the first byte can't wait.
+            self._out = self._intake.add(out_read, f"stdout of {self.argv[0]}")
+            listened = self._sink is not None or self._on_stderr is not None or self._listeners.has("stderr")
+            self._err = self._intake.add(err_read, f"stderr of {self.argv[0]}", tail=STDERR_TAIL, keep=listened)
+            stdin: Any = subprocess.DEVNULL if self._stdin is None else self._stdin
+            if isinstance(stdin, str):
+                stdin = stdin.encode()
+            if isinstance(stdin, bytes):
+                # A file, not a pipe: it can't block, however late the harness reads it.
+                given = tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
+                given.write(stdin)
+                given.seek(0)
+                stdin = given
+            self.popen = subprocess.Popen(
+                self.argv,
+                stdin=stdin,
+                stdout=out_write,
+                stderr=err_write,
+                env=None if self._env is None else dict(self._env),
+                cwd=self._cwd,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._tell("failed", "error", "error")
+            self._finish()
+            if isinstance(error, HeadraceError):
+                raise
+            raise SourceError(f"can't start {self.argv[0]!r}: {error.strerror or error}") from error
+        finally:
+            for end in (out_read, out_write, err_read, err_write):
+                os.close(end)
+            if given is not None:
+                given.close()
+        self._tell("start", "running", "running")
+
+    # ------------------------------------------------------------ input and signals
+
+    @property
+    def input(self) -> IO[bytes]:
+        """The pipe to the harness's stdin.
+
+        Raises:
+            SourceError: there is none, or it is closed.
+        """
+        if self.popen is None or self.popen.stdin is None:
+            raise SourceError("nothing can be sent: stdin=headrace.PIPE was not given, or the process is over")
+        return self.popen.stdin
+
+    def line_of(self, record: Mapping[str, Any] | bytes | str) -> bytes:
+        """What is written for a record that is sent."""
+        if isinstance(record, str):
+            record = record.encode()
+        line = bytes(record) if isinstance(record, (bytes, bytearray)) else dumps(record)
+        return line if line.endswith(b"\n") else line + b"\n"
+
+    def close_stdin(self) -> None:
+        """Nothing more is sent: most harnesses end then."""
+        if self.popen is not None and self.popen.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.popen.stdin.close()
+            self.popen.stdin = None
+
+    def interrupt(self) -> None:
+        """Sends SIGINT to the process and all of its group; what it still prints is read."""
+        self._cancel(signal.SIGINT, "interrupted by the caller")
+
+    def terminate(self) -> None:
+        """Sends SIGTERM to the process and all of its group; what it still prints is read."""
+        self._cancel(signal.SIGTERM, "terminated by the caller")
+
+    def kill(self) -> None:
+        """Sends SIGKILL to the process and all of its group."""
+        self._cancel(signal.SIGKILL, "killed by the caller")
+
+    def _cancel(self, number: int, why: str) -> None:
+        if self.popen is not None and self._look() is None:
+            self._brought_about("cancelled", why)
+            self._signal(number)
+
+    def _brought_about(self, outcome: str, why: str) -> None:
+        """From now on the end is our doing, unless the stream has told of one before."""
+        if self._cause is None and self._engine.ending is None:
+            self._cause = (outcome, why)
+
+    def _signal(self, number: int) -> None:
+        if self.popen is None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is gone
+            os.killpg(self.popen.pid, number)
+
+    def stop(self) -> None:
+        """Ends the process, each step if the one before does not help: SIGINT was for the harness to clean up, so this
+        begins with SIGTERM."""
+        if self._stopping:
+            return
+        now = time.monotonic()
+        self._stopping = [(now, signal.SIGTERM), (now + self._grace, signal.SIGKILL)]
+
+    # ------------------------------------------------------------ one step
+
+    def step(self) -> bool:
+        """Takes what is there; events go to ``ready``. False when there was nothing.
+
+        Never raises what is wrong with the stream: that is in ``failed``.
+        """
+        while self._lifecycle and self._listeners.has("lifecycle"):
+            self._listeners.tell("lifecycle", self._lifecycle.popleft())
+        if self._listeners.are_behind:
+            return False
+        took = self._take_stdout()
+        took = self._take_stderr() or took
+        self._check_time(took)
+        return took
+
+    def _take_stdout(self) -> bool:
+        if self._out_over:
+            return False
+        try:
+            chunk = self._intake.take(self._out)
+            if chunk is None:
+                self._end_stream()
+            elif chunk:
+                self._feed(chunk)
+            return chunk != b""
+        except HeadraceError as error:
+            self.failed = error
+            self._end_stream()
+            self.stop()
+            return True
+        except BaseException as error:  # on_malformed, or Ctrl-C
+            self.failed = error
+            return True
+
+    def _feed(self, chunk: bytes) -> None:
+        if self._listeners.has("stdout"):
+            self._listeners.tell("stdout", self._decode["stdout"].decode(chunk))
+        self._give(self._engine.feed(chunk))
+        if not self.is_final:
+            self._final = None
+        elif self._final is None:
+            self._final = time.monotonic()
+
+    def _give(self, events: list[OutputEvent]) -> None:
+        self.ready.extend(events)
+        if self._listeners.has("content"):
+            for event in events:
+                self._listeners.tell("content", event)
+
+    def _end_stream(self) -> None:
+        """Stdout has ended, or nobody waits for its end any more."""
+        self._out_over = True
+        self._ended = time.monotonic()
+        try:
+            self._give(self._engine.close())
+        except HeadraceError as error:
+            self.failed = self.failed or error
+
+    def _take_stderr(self) -> bool:
+        if self._err_over or not self._err:
+            return False
+        try:
+            chunk = self._intake.take(self._err)
+        except HeadraceError as error:
+            self.failed = self.failed or error
+            chunk = None
+        if chunk is None:
+            self._err_over = True
+            return True
+        if chunk:
+            self._write_stderr(memoryview(chunk))
+            if self._on_stderr is not None:
+                self._on_stderr.put(chunk)
+            if self._listeners.has("stderr"):
+                self._listeners.tell("stderr", self._decode["stderr"].decode(chunk))
+        return bool(chunk)
+
+    def _write_stderr(self, left: memoryview) -> None:
+        try:
+            while left and self._sink is not None:
+                left = left[self._sink.write(left) or 0 :]
+        except OSError as error:
+            if self._close_stderr_file and self._sink is not None:
+                self._sink.close()
+            self._sink = None
+            self._unwritten = SourceError(f"can't write stderr to stderr_file: {error.strerror or error}")
+
+    def _look(self) -> int | None:
+        """The exit code, if there is one."""
+        if self.popen is None:
+            return None
+        code = self.popen.poll()
+        if code is not None and self._exited is None:
+            self._exited = time.monotonic()
+        return code
+
+    def _check_time(self, took: bool) -> None:
+        """What is due: the end, a time limit, the next signal."""
+        now = time.monotonic()
+        if self._exited is None and (not took or now - self._polled >= _POLL):
+            self._polled = now
+            self._look()
+        if self._exited is None:
+            self._check_limits(now)
+        while self._stopping and self._stopping[0][0] <= now:
+            _, number = self._stopping.pop(0)
+            if self._exited is None or not self._out_over:
+                self._signal(number)
+        if self._exited is None or took:
+            return
+        if not self._out_over:
+            # what was left behind holds stdout open
+            patience = self._patience
+            if patience is not None and now - self._exited >= patience:
+                if not self._stopping:
+                    self._signal(signal.SIGTERM)
+                self._end_stream()
+        elif self._err_over or now - max(self._exited, self._ended or 0.0) >= _CLOSING:
+            self._finish()
+
+    def _check_limits(self, now: float) -> None:
+        if self._stopping or self._started is None:
+            return
+        if self._timeout is not None and now - self._started >= self._timeout:
+            self._brought_about("timeout", f"stopped after timeout={self._timeout:g} seconds")
+            self.stop()
+        elif self._idle_timeout is not None and self._idle() >= self._idle_timeout:
+            self._brought_about("timeout", f"stopped after idle_timeout={self._idle_timeout:g} seconds without output")
+            self.stop()
+        elif self._linger is not None:
+            since = self._lingering_since
+            if since is not None and now - since >= self._linger:
+                self._lingered = True
+                self.stop()
+
+    @property
+    def _lingering_since(self) -> float | None:
+        """Since when the process has nothing to say any more."""
+        if self._ended is not None:
+            return self._ended
+        waits_for_input = self.popen is not None and self.popen.stdin is not None
+        return None if waits_for_input else self._final
+
+    @property
+    def _patience(self) -> float | None:
+        """How long stdout may stay open after the process has ended."""
+        return _CLOSING if self._lingered or self._cause is not None else self._linger
+
+    def _idle(self) -> float:
+        idle = [self._intake.idle(stream) for stream in (self._out, self._err) if stream]
+        return min(idle)
+
+    def due(self) -> float:
+        """Seconds until the next step has something to do even if nothing is printed."""
+        now = time.monotonic()
+        if self._listeners.are_behind:
+            return 0.01
+        at: list[float] = [when for when, _ in self._stopping[:1]]
+        if self._exited is not None:
+            if self._out_over:
+                at.append(max(self._exited, self._ended or 0.0) + _CLOSING)
+            elif (patience := self._patience) is not None:
+                at.append(self._exited + patience)
+        elif not self._stopping and self._started is not None:
+            if self._timeout is not None:
+                at.append(self._started + self._timeout)
+            if self._idle_timeout is not None:
+                at.append(now + self._idle_timeout - self._idle())
+            if self._linger is not None and (since := self._lingering_since) is not None:
+                at.append(since + self._linger)
+        return max(min(at, default=now + 3600) - now, 0.001)
+
+    def waiting_for(self) -> list[int]:
+        """The streams of the intake that may still have something."""
+        streams = [] if self._out_over else [self._out]
+        if self._err and not self._err_over:
+            streams.append(self._err)
+        return streams
+
+    def _finish(self) -> None:
+        """The process has ended and everything was taken."""
+        if self.is_over:
+            return
+        self.close_stdin()
+        if self._err:
+            self._tail = self._intake.tail(self._err)
+        for stream in (self._out, self._err):
+            if stream:
+                self._intake.remove(stream)
+        self._out = self._err = 0
+        if self._own_intake:
+            self._intake.close()
+        if self._close_stderr_file and self._sink is not None:
+            self._sink.close()
+        if self._on_stderr is not None:
+            self._on_stderr.end()
+        self.is_over = True
+        self.failed = self.failed or self._unwritten
+        if self.popen is not None:
+            outcome = self.run.verdict.outcome
+            completed = outcome == "completed" if self._noun == "run" else self.returncode == 0
+            if self._cause is not None and outcome == "cancelled":
+                self._tell("interrupted", "stopped", "interrupted")
+            elif completed:
+                self._tell("complete", "stopped", "idle")
+            else:
+                self._tell("failed", "stopped", "error")
+        if self._listeners.has("lifecycle"):
+            for event in self._lifecycle:
+                self._listeners.tell("lifecycle", event)
+        self._lifecycle.clear()
+        self._listeners.end()
+
+    @property
+    def listeners_done(self) -> bool:
+        """Everything was told to every listener."""
+        return self._listeners.are_done and (self._on_stderr is None or self._on_stderr.is_done)
+
+    def abandon(self) -> None:
+        """At once: the group is killed, what waits is dropped."""
+        if self._started is None or self.is_over:
+            if not self.is_over and self._own_intake:
+                self._intake.close()
+            return
+        if self.popen is not None and self._look() is None:
+            self._brought_about("cancelled", "killed by the caller")
+            self._signal(signal.SIGKILL)
+            self.popen.wait()
+        if not self._out_over:
+            self._end_stream()
+        self._finish()
+
+    def __del__(self) -> None:
+        if sys is not None and getattr(self, "popen", None) is not None:
+            with contextlib.suppress(Exception):
+                self.abandon()

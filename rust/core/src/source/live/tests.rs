@@ -1,0 +1,167 @@
+use super::*;
+
+fn small(memory: u64) -> Live {
+    Live::new(Limits {
+        memory,
+        ..Limits::default()
+    })
+}
+
+/// Everything up to the end.
+fn all(live: &Live, id: usize) -> Result<Vec<u8>, LiveError> {
+    let mut bytes = Vec::new();
+    loop {
+        match live.take(id, 10_000)? {
+            Taken::Bytes(more) => bytes.extend(more),
+            Taken::Nothing => assert!(live.wait(&[id], Duration::from_secs(10))?),
+            Taken::End => return Ok(bytes),
+        }
+    }
+}
+
+fn pattern(size: usize, seed: u32) -> Vec<u8> {
+    (0..size as u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 13) as u8)
+        .collect()
+}
+
+#[test]
+fn what_is_written_arrives_in_order_from_memory_and_disk() {
+    for memory in [0, 100_000, u64::MAX / 2] {
+        let live = small(memory);
+        let (reader, mut writer) = io::pipe().unwrap();
+        let id = live.add(reader.as_fd(), "pipe", 10, true).unwrap();
+        drop(reader);
+        let sent = pattern(3_000_000, 1);
+        // nobody takes anything, and the writer gets through
+        for chunk in sent.chunks(70_001) {
+            writer.write_all(chunk).unwrap();
+        }
+        drop(writer);
+        assert_eq!(all(&live, id).unwrap(), sent, "memory limit {memory}");
+        assert_eq!(live.waiting().unwrap(), (0, 0));
+        assert_eq!(live.tail(id).unwrap(), sent[sent.len() - 10..]);
+        assert_eq!(live.activity(id).unwrap().0, sent.len() as u64);
+        assert_eq!(live.take(id, 1).unwrap(), Taken::End);
+    }
+}
+
+#[test]
+fn memory_is_bounded_and_shared() {
+    let live = small(200_000);
+    let mut writers = Vec::new();
+    for seed in 0..20 {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let id = live.add(reader.as_fd(), "pipe", 0, true).unwrap();
+        writers.push(std::thread::spawn(move || {
+            let sent = pattern(100_000, seed);
+            sent.chunks(999)
+                .for_each(|chunk| writer.write_all(chunk).unwrap());
+            (id, sent)
+        }));
+    }
+    let sent: Vec<_> = writers
+        .into_iter()
+        .map(|writer| writer.join().unwrap())
+        .collect();
+    let (memory, spilled) = live.waiting().unwrap();
+    // a piece that grows doubles
+    assert!(memory <= 2 * 200_000 && spilled > 0, "{memory} {spilled}");
+    for (id, sent) in sent.into_iter().rev() {
+        assert_eq!(all(&live, id).unwrap(), sent);
+    }
+    assert_eq!(live.waiting().unwrap(), (0, 0));
+}
+
+#[test]
+fn a_full_spill_file_is_an_error_after_all_that_was_read() {
+    let live = Live::new(Limits {
+        memory: 1000,
+        spill: 100_000,
+        spill_dir: None,
+    });
+    let (reader, mut writer) = io::pipe().unwrap();
+    let id = live.add(reader.as_fd(), "pipe", 0, true).unwrap();
+    drop(reader);
+    let sent = pattern(4_000_000, 3);
+    let copy = sent.clone();
+    let writing = std::thread::spawn(move || writer.write_all(&copy));
+    assert!(writing.join().unwrap().is_err()); // nobody reads any more
+    let mut bytes = Vec::new();
+    let error = loop {
+        match live.take(id, 10_000) {
+            Ok(Taken::Bytes(more)) => bytes.extend(more),
+            Ok(Taken::Nothing) => assert!(live.wait(&[id], Duration::from_secs(10)).unwrap()),
+            Ok(Taken::End) => panic!("it did not end well"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, LiveError::Spill { .. }), "{error}");
+    assert!(bytes.len() >= 100_000 - BLOCK.min(PIPE) / 4 || bytes.len() >= 1000);
+    assert_eq!(bytes, sent[..bytes.len()]);
+    assert!(live.take(id, 1).is_err());
+}
+
+#[test]
+fn only_the_tail_is_kept_of_what_is_not_queued() {
+    let live = small(0);
+    let (reader, mut writer) = io::pipe().unwrap();
+    let id = live.add(reader.as_fd(), "stderr", 5, false).unwrap();
+    writer.write_all(b"one two").unwrap();
+    while live.activity(id).unwrap().0 < 7 {
+        std::thread::yield_now();
+    }
+    assert_eq!(live.take(id, 10).unwrap(), Taken::Nothing);
+    live.keep(id, true).unwrap();
+    writer.write_all(b" three").unwrap();
+    drop(writer);
+    assert_eq!(all(&live, id).unwrap(), b" three");
+    assert_eq!(live.tail(id).unwrap(), b"three");
+}
+
+#[test]
+fn news_wake_an_event_loop() {
+    let live = small(1 << 20);
+    let (reader, mut writer) = io::pipe().unwrap();
+    let id = live.add(reader.as_fd(), "pipe", 0, true).unwrap();
+    writer.write_all(b"early").unwrap();
+    assert!(live.wait(&[id], Duration::from_secs(10)).unwrap());
+    assert!(live.wake_descriptor().unwrap() >= 0);
+    assert_eq!(live.ready().unwrap(), [id]);
+    assert_eq!(live.ready().unwrap(), []);
+    drop(writer);
+    while live.ready().unwrap() != [id] {
+        std::thread::yield_now();
+    }
+    assert_eq!(all(&live, id).unwrap(), b"early");
+}
+
+#[test]
+fn a_regular_file_and_a_closed_intake_are_refused() {
+    let live = Live::new(Limits::default());
+    let file = tempfile::tempfile().unwrap();
+    assert!(matches!(
+        live.add(file.as_fd(), "file", 0, true),
+        Err(LiveError::Open { .. })
+    ));
+    live.close();
+    let (reader, _writer) = io::pipe().unwrap();
+    assert!(matches!(
+        live.add(reader.as_fd(), "pipe", 0, true),
+        Err(LiveError::Gone)
+    ));
+}
+
+#[test]
+fn closing_lets_go_of_every_pipe() {
+    let live = small(1 << 20);
+    let (reader, mut writer) = io::pipe().unwrap();
+    let id = live.add(reader.as_fd(), "pipe", 0, true).unwrap();
+    let (other, mut unread) = io::pipe().unwrap();
+    live.add(other.as_fd(), "pipe", 0, true).unwrap();
+    drop((reader, other));
+    live.remove(id).unwrap();
+    assert!(writer.write_all(b"x").is_err()); // EPIPE
+    drop(live);
+    assert!(unread.write_all(b"x").is_err());
+}
