@@ -3,6 +3,7 @@
 PYTHON ?= python3
 # PYTHON makes .venv: 3.10 or later
 BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 EXTRA = $(BIN)/pip install -q
 RUST := Cargo.toml Cargo.lock $(shell find rust -name Cargo.toml -o -name '*.rs' -not -path '*/target/*') python/headrace/tools.tsv
 
