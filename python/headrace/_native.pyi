@@ -44,12 +44,19 @@ class Engine:
     def run(self, code: int | None = None, stderr: bytes | None = None) -> dict[str, Any]:
         """The run so far, as ``Run.to_dict()``; ``code`` and ``stderr`` are what the caller knows of the process."""
 
+    def ledger(self) -> list[dict[str, Any]]:
+        """Each model call so far, as ``Run.ledger``."""
+
     def report(self) -> dict[str, Any]:
         """The account of the bytes so far."""
 
     @property
     def detection(self) -> tuple[str, str | None, float, list[str]] | None:
         """Dialect, version, confidence (0 to 1) and reasons; None while nothing is decided."""
+
+    @property
+    def final(self) -> bool:
+        """The stream has said its last word: a terminal record, and no turn was opened since."""
 
     def attach_path(self, path: str | PathLike[str]) -> None:
         """Pull from a file (mapped into memory; gzip and zstd found by content). Raises ``SourceError``."""

@@ -71,7 +71,7 @@ class Events(_Reading, _backend.Engine):
     @property
     def run(self) -> Run:  # type: ignore[override]
         """The run so far."""
-        return Run(_backend.Engine.run(self))
+        return _run(self, _backend.Engine.run(self))
 
     @property
     def report(self) -> Report:  # type: ignore[override]
@@ -145,7 +145,7 @@ class Parser:
     @property
     def run(self) -> Run:
         """The run so far."""
-        return Run(self._engine.run())
+        return _run(self._engine, self._engine.run())
 
     @property
     def report(self) -> Report:
@@ -271,12 +271,12 @@ def reduce(
     _attach(engine, source)
     if transcript is None:
         engine.drain_source()
-        return Run(engine.run(exit_code, stderr))
+        return _run(engine, engine.run(exit_code, stderr))
     from .transcripts import File, Stream, fuse_files
 
     stream = Stream(engine, _name(source), exit_code, stderr)
     files = transcript if isinstance(transcript, list) else [transcript]
-    return Run(*fuse_files(stream, [File(file) for file in files]))
+    return _run(engine, *fuse_files(stream, [File(file) for file in files]))
 
 
 def detect(source: Source) -> Detection:
@@ -316,6 +316,10 @@ def drift(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> l
     from ._drift import find
 
     return find(paths)
+
+
+def _run(engine: _backend.Engine, facts: dict[str, Any], sources: dict[str, dict[str, Any]] | None = None) -> Run:
+    return Run(facts, sources, final=engine.final, ledger=engine.ledger())
 
 
 def _detection(found: tuple[str, str | None, float, list[str]] | None) -> Detection:

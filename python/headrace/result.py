@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from .errclass import ErrorClass
     from .types import Outcome
 
 __all__ = ["Detection", "Report", "Run", "Verdict"]
@@ -117,7 +118,21 @@ class Verdict(_Facts):
         outcome: completed, failed, cancelled, timeout, denied, limit or incomplete.
         reason: the harness's own word for it (stop reason, error class, signal), or None.
         evidence: the records that decided: line, byte offset (None if nothing on the stream did) and why.
+        final: the stream has said its last word: a terminal record, and no turn was opened since. Nothing has to be
+            waited for, not even the end of the process. Not in `to_dict`.
+        resumable: the harness left a session id to resume; whether it still keeps that session only it can tell. Not in
+            `to_dict`.
     """
+
+    __slots__ = ("final", "resumable")
+
+    final: bool
+    resumable: bool
+
+    def __init__(self, facts: dict[str, Any], final: bool = False, resumable: bool = False) -> None:
+        super().__init__(facts)
+        self.final = final
+        self.resumable = resumable
 
     outcome: Outcome
     reason: str | None
@@ -151,15 +166,30 @@ class Run(_Facts):
         report: a `Report`.
         sources: where facts come from that the stream itself does not show: a dotted path, such as
             ``tool_calls[3].result``, to ``{"source": "transcript", "path", "dialect"}``. Not in `to_dict`.
+        ledger: each model call that the source shows, once: key (by which repeats are known), message_id, model,
+            timestamp, session_id, parent (the sub-agent's thread), side (compaction, titles: not the main loop's), line
+            and offset of the record that told its counts last, prompt_tokens, completion_tokens, cached_tokens,
+            cost_usd. Their sum is ``usage["calls"]``. Of the stream alone where a transcript was given. Not in
+            `to_dict`.
     """
 
-    __slots__ = ("sources",)
+    __slots__ = ("_final", "ledger", "sources")
 
     sources: dict[str, dict[str, Any]]
+    ledger: list[dict[str, Any]]
 
-    def __init__(self, facts: dict[str, Any], sources: dict[str, dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        facts: dict[str, Any],
+        sources: dict[str, dict[str, Any]] | None = None,
+        *,
+        final: bool = False,
+        ledger: list[dict[str, Any]] | None = None,
+    ) -> None:
         super().__init__(facts)
         self.sources = sources or {}
+        self.ledger = ledger or []
+        self._final = final
 
     dialect: str | None
     version: str | None
@@ -181,7 +211,29 @@ class Run(_Facts):
 
     @property
     def verdict(self) -> Verdict:
-        return Verdict(self._facts["verdict"])
+        return Verdict(self._facts["verdict"], self._final, self._facts["session_id"] is not None)
+
+    @property
+    def error_classes(self) -> list[ErrorClass]:
+        """The class of each of ``errors``, by its code or its words; see `error_class` for what they mean."""
+        from .errclass import error_class
+
+        return [error_class(error["message"]) for error in self._facts["errors"]]
+
+    @property
+    def error_class(self) -> ErrorClass | None:
+        """The class of what the run ended with: of its last fatal error, else of the harness's word for the end.
+        None if the run was completed, or just stopped."""
+        verdict, errors = self._facts["verdict"], self._facts["errors"]
+        fatal = [name for name, error in zip(self.error_classes, errors, strict=True) if error["fatal"]]
+        if verdict["outcome"] not in ("failed", "limit", "timeout") and not (fatal and verdict["outcome"] == "denied"):
+            return None
+        told = (fatal or self.error_classes or ["unknown"])[-1]
+        if told == "unknown" and verdict["reason"]:
+            from .errclass import error_class
+
+            told = error_class(verdict["reason"])
+        return told
 
     @property
     def report(self) -> Report:

@@ -118,6 +118,15 @@ class Engine(_Pull):
         run: dict[str, Any] = self._parser.run(Exit(code, stderr or b""))
         return run
 
+    def ledger(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._parser.ledger()
+        return rows
+
+    @property
+    def final(self) -> bool:
+        final: bool = self._parser.final
+        return final
+
     def drain_source(self) -> None:
         for _ in self:
             pass

@@ -173,6 +173,16 @@ impl Parser {
             exit,
         )
     }
+
+    /// Each model call so far, as `Run.ledger` has it.
+    pub fn ledger(&self) -> Data<'_> {
+        self.stream.reducer.ledger()
+    }
+
+    /// Whether the stream has said its last word.
+    pub fn is_final(&self) -> bool {
+        self.stream.reducer.progress.is_final()
+    }
 }
 
 /// The consumer of the intake.

@@ -212,6 +212,12 @@ impl Engine {
         Ok(Builder::shared().data(py, &run)?.unbind())
     }
 
+    /// Each model call so far, as a list of dicts.
+    fn ledger(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let rows = self.parser.ledger();
+        Ok(Builder::shared().data(py, &rows)?.unbind())
+    }
+
     fn report(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let report = self.parser.report().to_data();
         Ok(Builder::shared().data(py, &report)?.unbind())
@@ -227,6 +233,12 @@ impl Engine {
             found.confidence,
             found.why,
         ))
+    }
+
+    /// Whether the stream has said its last word: a terminal record, and no turn was opened since.
+    #[getter]
+    fn r#final(&self) -> bool {
+        self.parser.is_final()
     }
 
     // ---------------------------------------------------------------- pulling from a source

@@ -71,6 +71,11 @@ class Progress:
         self.open_calls: dict[int, str] = {}  # number: id, main thread and others
         self.last_word = ""  # "answer", "call" or "result": what came last on the main thread
 
+    @property
+    def final(self) -> bool:
+        """The stream has said its last word: a terminal record, and no turn was opened since."""
+        return self.ended is not None and not self.turn_open
+
     def answered(self, event: Event) -> None:
         self._seen(event)
         self.last_word = "answer"

@@ -110,6 +110,11 @@ fn pattern(text: &str) -> Regex {
 }
 
 impl Progress {
+    /// Whether the stream has said its last word: a terminal record, and no turn was opened since.
+    pub fn is_final(&self) -> bool {
+        self.ended.is_some() && !self.turn_open
+    }
+
     pub(super) fn answered(&mut self, event: &Event<'_>) {
         self.seen(event);
         self.last_word = LastWord::Answer;
