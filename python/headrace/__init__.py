@@ -14,15 +14,16 @@ All done.
 """
 
 from ._backend import backend
-from .api import Events, Parser, Records, Source, detect, drift, events, records, reduce
+from .api import Events, Parser, Records, Source, detect, diff, drift, events, records, reduce
 from .errors import HeadraceError, MalformedLine, MismatchedTranscript, SourceError, SpillError, UnknownDialect
-from .result import Detection, Report, Run, Verdict
+from .result import Detection, Difference, Report, Run, Verdict
 from .router import Router
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Detection",
+    "Difference",
     "Events",
     "HeadraceError",
     "MalformedLine",
@@ -39,6 +40,7 @@ __all__ = [
     "Verdict",
     "backend",
     "detect",
+    "diff",
     "drift",
     "events",
     "records",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from . import _backend
 from .errors import SourceError
-from .result import Detection, Report, Run
+from .result import Detection, Difference, Report, Run
 
 if TYPE_CHECKING:
     import subprocess
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .types import OutputEvent
 
 
-__all__ = ["Events", "Parser", "Records", "Source", "detect", "drift", "events", "records", "reduce"]
+__all__ = ["Events", "Parser", "Records", "Source", "detect", "diff", "drift", "events", "records", "reduce"]
 
 
 class Readable(Protocol):
@@ -290,6 +290,34 @@ def detect(source: Source) -> Detection:
         if (found is not None and found[2] >= 1) or number >= DETECT_RECORDS:
             break
     return _detection(stream.detection)
+
+
+def diff(run_a: Run, run_b: Run, *, only: Iterable[str] | None = None) -> list[Difference]:
+    """In what two runs differ: verdict, texts, thinking, tool calls, usage, errors; an empty list if in nothing.
+
+    Between runs of two dialects, such as a stream and its session file, only what both print is compared: there a fact
+    that one of them leaves out is no difference, nor is where a text is cut into blocks, nor the harness's words for
+    things. Ids, times and lines are never compared; calls are paired by id, or by what they did.
+
+    Args:
+        run_a: what `reduce` gave of one source.
+        run_b: and of another.
+        only: the parts that are compared, of ``verdict, texts, thinking, tool_calls, usage, errors``; None for all.
+
+    Returns:
+        Differences: ``path``, ``what`` (differs, only in the first, only in the second), ``a`` and ``b``; ``str()`` of
+        one says it in a line.
+
+    Raises:
+        ValueError: ``only`` names a part that there is not.
+
+    >>> one, two = (reduce(b'{"type": "text", "content": "%s"}\\n{"type": "done"}' % text) for text in (b"Hi", b"Ho"))
+    >>> [str(difference) for difference in diff(one, two)]
+    ["texts[0]: 'Hi' against 'Ho'"]
+    """
+    from ._diff import compare
+
+    return compare(run_a, run_b, only)
 
 
 def drift(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[dict[str, Any]]:

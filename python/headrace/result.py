@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .errclass import ErrorClass
     from .types import Outcome
 
-__all__ = ["Detection", "Report", "Run", "Verdict"]
+__all__ = ["Detection", "Difference", "Report", "Run", "Verdict"]
 
 
 class Detection(NamedTuple):
@@ -25,6 +25,27 @@ class Detection(NamedTuple):
     version: str | None
     confidence: float
     why: list[str]
+
+
+class Difference(NamedTuple):
+    """One thing in which two runs differ; ``str()`` says it in a line.
+
+    Attributes:
+        path: where, such as ``tool_calls[3].result``; the number is that of the first run, or of the second where only
+            that one has it.
+        what: ``differs``, ``only in the first`` or ``only in the second``.
+        a, b: the two values, None where there is none.
+    """
+
+    path: str
+    what: str
+    a: Any
+    b: Any
+
+    def __str__(self) -> str:
+        from ._diff import told
+
+        return told(self)
 
 
 class _Facts:
