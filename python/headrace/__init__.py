@@ -14,9 +14,9 @@ All done.
 """
 
 from ._backend import backend
-from .api import Events, Parser, Records, Source, detect, diff, drift, events, records, reduce
+from .api import Events, Parser, Records, Source, detect, diff, drift, events, records, reduce, usage
 from .errors import HeadraceError, MalformedLine, MismatchedTranscript, SourceError, SpillError, UnknownDialect
-from .result import Detection, Difference, Report, Run, Verdict
+from .result import Detection, Difference, Report, Run, Usage, Verdict
 from .router import Router
 
 __version__ = "0.1.0"
@@ -37,6 +37,7 @@ __all__ = [
     "SourceError",
     "SpillError",
     "UnknownDialect",
+    "Usage",
     "Verdict",
     "backend",
     "detect",
@@ -45,4 +46,5 @@ __all__ = [
     "events",
     "records",
     "reduce",
+    "usage",
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from . import _backend
 from .errors import SourceError
-from .result import Detection, Difference, Report, Run
+from .result import Detection, Difference, Report, Run, Usage
 
 if TYPE_CHECKING:
     import subprocess
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .types import OutputEvent
 
 
-__all__ = ["Events", "Parser", "Records", "Source", "detect", "diff", "drift", "events", "records", "reduce"]
+__all__ = ["Events", "Parser", "Records", "Source", "detect", "diff", "drift", "events", "records", "reduce", "usage"]
 
 
 class Readable(Protocol):
@@ -344,6 +344,28 @@ def drift(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> l
     from ._drift import find
 
     return find(paths)
+
+
+def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Usage:
+    """What many files say was spent, each model call once.
+
+    A call counts once, wherever it stands: in a stream and in the session file of the same run, in sessions that were
+    resumed, forked or copied, in a sub-agent's own file. What a harness's total has beyond the calls it printed counts
+    too, unless a session file tells those calls.
+
+    Args:
+        paths: a file, a folder (searched for .jsonl, .json and .ndjson, plain or .gz or .zst), or several of them.
+
+    Returns:
+        A `Usage`: the entries, their total, totals by day, model, harness, project or session, and the entries that
+        were dropped with the reason for each.
+
+    Raises:
+        SourceError: a path can't be read.
+    """
+    from ._usage import gather
+
+    return gather(paths)
 
 
 def _run(engine: _backend.Engine, facts: dict[str, Any], sources: dict[str, dict[str, Any]] | None = None) -> Run:

@@ -8,7 +8,9 @@ if TYPE_CHECKING:
     from .errclass import ErrorClass
     from .types import Outcome
 
-__all__ = ["Detection", "Difference", "Report", "Run", "Verdict"]
+__all__ = ["Detection", "Difference", "Report", "Run", "Usage", "Verdict"]
+
+COUNTERS = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
 
 
 class Detection(NamedTuple):
@@ -46,6 +48,78 @@ class Difference(NamedTuple):
         from ._diff import told
 
         return told(self)
+
+
+class Usage:
+    """What many files say was spent, each model call once.
+
+    Attributes:
+        entries: what is counted, one dict each: ``kind`` (``call``: one model call; ``rest``: what a harness's own
+            total has beyond the calls that any file tells), ``path``, ``line``, ``dialect``, ``harness``, ``session``,
+            ``project`` (the working folder), ``day`` and ``timestamp`` as printed, ``model``, ``key``,
+            ``message_id``, ``parent``, ``side``, and ``prompt_tokens``, ``completion_tokens``, ``cached_tokens``,
+            ``cost_usd`` (None: not printed).
+        dropped: entries that are not counted, each with ``why`` and ``counted_in`` (the file that counts them).
+        files: path and dialect of every file that was read; files of no dialect are passed over.
+    """
+
+    __slots__ = ("dropped", "entries", "files")
+
+    def __init__(
+        self, entries: list[dict[str, Any]], dropped: list[dict[str, Any]], files: list[tuple[str, str]]
+    ) -> None:
+        self.entries = entries
+        self.dropped = dropped
+        self.files = files
+
+    @property
+    def total(self) -> dict[str, Any]:
+        """The counters added up, and ``calls``, how many model calls; a counter that nobody printed is None."""
+        return _added(self.entries)
+
+    def by(self, *keys: str) -> dict[Any, dict[str, Any]]:
+        """The totals of groups: ``by("day")``, ``by("harness", "model")``, also of session, project, dialect, path.
+
+        Returns:
+            Group to totals, sorted; with several keys a group is a tuple. None stands for what was not printed.
+
+        Raises:
+            ValueError: entries have no such key.
+        """
+        known = ("day", "model", "harness", "project", "session", "dialect", "path", "kind")
+        if not keys or not set(keys) <= set(known):
+            raise ValueError(f"by() takes {', '.join(known)}, not {', '.join(keys) or 'nothing'}")
+        groups: dict[Any, list[dict[str, Any]]] = {}
+        for entry in self.entries:
+            group = tuple(entry[key] for key in keys)
+            groups.setdefault(group[0] if len(keys) == 1 else group, []).append(entry)
+        return {group: _added(groups[group]) for group in sorted(groups, key=_order)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain dicts and lists."""
+        files = [{"path": path, "dialect": dialect} for path, dialect in self.files]
+        return {
+            "total": self.total,
+            "entries": [dict(entry) for entry in self.entries],
+            "dropped": [dict(entry) for entry in self.dropped],
+            "files": files,
+        }
+
+    def __repr__(self) -> str:
+        calls = self.total["calls"]
+        return f"<Usage of {len(self.files)} files: {calls} calls, {len(self.dropped)} entries dropped>"
+
+
+def _added(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    added: dict[str, Any] = {"calls": sum(entry["kind"] == "call" for entry in entries)}
+    for name in COUNTERS:
+        known = [entry[name] for entry in entries if entry[name] is not None]
+        added[name] = sum(known) if known else None
+    return added
+
+
+def _order(group: Any) -> list[tuple[bool, str]]:
+    return [(part is not None, part or "") for part in (group if isinstance(group, tuple) else (group,))]
 
 
 class _Facts:
