@@ -131,6 +131,16 @@ def test_what_the_caller_knows_besides(tmp_path: Path) -> None:
     assert "errors      fatal: out of luck\ufffd\\x1b[31m\n" in shown
 
 
+def test_the_session_file_fills_in_too() -> None:
+    stream, session = RECORDINGS / "codex" / "tools.jsonl.gz", RECORDINGS / "codex" / "tools.session.jsonl.gz"
+    assert ", gpt-5.5\n" in run("run", "--transcript", session, stream).stdout
+    assert "gpt" not in run("run", stream).stdout
+    result = run("run", "--transcript", session, TOOLS)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("headrace: ")
+    assert "goes with one FILE" in run("run", "--transcript", session, stream, TOOLS).stderr
+
+
 def test_long_things_are_cut_unless_asked_for() -> None:
     text = "\n".join(f"line {number}" for number in range(100))
     stream = b'{"type": "text", "content": %s}\n' % json.dumps(text).encode() + SAID.splitlines(True)[1]

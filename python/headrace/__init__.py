@@ -14,7 +14,7 @@ All done.
 """
 
 from ._backend import backend
-from .api import Events, Parser, Records, Source, detect, diff, drift, events, records, reduce, usage
+from .api import Events, Parser, Records, Source, detect, diff, drift, events, records, reduce, runs, usage
 from .errors import HeadraceError, MalformedLine, MismatchedTranscript, SourceError, SpillError, UnknownDialect
 from .result import Detection, Difference, Report, Run, Usage, Verdict
 from .router import Router
@@ -46,5 +46,6 @@ __all__ = [
     "events",
     "records",
     "reduce",
+    "runs",
     "usage",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from . import _backend
@@ -18,7 +18,20 @@ if TYPE_CHECKING:
     from .types import OutputEvent
 
 
-__all__ = ["Events", "Parser", "Records", "Source", "detect", "diff", "drift", "events", "records", "reduce", "usage"]
+__all__ = [
+    "Events",
+    "Parser",
+    "Records",
+    "Source",
+    "detect",
+    "diff",
+    "drift",
+    "events",
+    "records",
+    "reduce",
+    "runs",
+    "usage",
+]
 
 
 class Readable(Protocol):
@@ -344,6 +357,39 @@ def drift(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> l
     from ._drift import find
 
     return find(paths)
+
+
+def runs(
+    source: Source,
+    *,
+    dialect: str | None = None,
+    strict: bool = False,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    on_malformed: OnMalformed | None = None,
+) -> Iterator[Run]:
+    """The runs of a source with several sessions in it, one after the other, of any dialects.
+
+    A run begins at a record that opens a session which is not the one that is read: an ``init``, ``thread.started``,
+    the header of a session file. A session that is resumed right behind itself goes on in its run; one that was cleared
+    (Claude Code's ``/clear``) is a new one. Dialects whose records open no session with an id of its own (EvoScientist,
+    minicode, Kimi, ACP) are not cut.
+
+    The arguments, and what is raised: see `reduce`. Lines and offsets of a run count from its ``start``.
+
+    >>> two = b"".join(b'{"type": "thread.started", "thread_id": "thread-%d"}\\n' % number for number in (1, 2))
+    >>> [(run.session_id, run.start) for run in runs(two)]
+    [('thread-1', (1, 0)), ('thread-2', (2, 52))]
+    """
+    from ._runs import split
+    from .pure.source import chunks
+
+    options = {
+        "dialect": dialect,
+        "strict": strict,
+        "max_line_bytes": max_line_bytes,
+        "on_malformed": on_malformed,
+    }
+    return split(chunks(source)[0], options)
 
 
 def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Usage:

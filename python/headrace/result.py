@@ -266,12 +266,15 @@ class Run(_Facts):
             and offset of the record that told its counts last, prompt_tokens, completion_tokens, cached_tokens,
             cost_usd. Their sum is ``usage["calls"]``. Of the stream alone where a transcript was given. Not in
             `to_dict`.
+        start: line (from 1) and byte offset at which the run begins in its source; other than ``(1, 0)`` for the later
+            runs of `runs`, whose own lines and offsets count from there. Not in `to_dict`.
     """
 
-    __slots__ = ("_final", "ledger", "sources")
+    __slots__ = ("_final", "ledger", "sources", "start")
 
     sources: dict[str, dict[str, Any]]
     ledger: list[dict[str, Any]]
+    start: tuple[int, int]
 
     def __init__(
         self,
@@ -280,8 +283,10 @@ class Run(_Facts):
         *,
         final: bool = False,
         ledger: list[dict[str, Any]] | None = None,
+        start: tuple[int, int] = (1, 0),
     ) -> None:
         super().__init__(facts)
+        self.start = start
         self.sources = sources or {}
         self.ledger = ledger or []
         self._final = final

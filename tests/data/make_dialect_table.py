@@ -75,10 +75,11 @@ FEATURES = {
 # what headrace reads where a harness prints it (another mode or version, public documents), but no bundled stream shows
 UNRECORDED = {
     "claude": "exit",
-    "codex": "compactions",
+    "codex": "deltas compactions",
     "codex-appserver": "compactions",
     "gemini": "thinking",
     "kimi": "user",
+    "minicode": "user",
     "droid": "deltas plan subagents retries retract compactions",
     "copilot": "usage_call compactions",
     "copilot-session": "retries retract compactions",
@@ -87,6 +88,7 @@ UNRECORDED = {
     "gemini-chat": "errors",
     "qwen-chat": "errors retries retract compactions",
     "kimi-wire": "errors compactions",
+    "kimi-context": "compactions",
     "pi-session": "retract",
 }
 

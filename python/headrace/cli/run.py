@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import IO
+from typing import IO, Any
 
 import click
 
@@ -24,6 +24,7 @@ __all__ = ["command"]
 Examples:
   headrace run run.jsonl
   headrace run --exit-code 1 --stderr run.err run.jsonl
+  headrace run --transcript rollout.jsonl run.jsonl
   headrace run --json *.jsonl.gz | jq -r .verdict.outcome
   codex exec --json "..." | headrace run -
 
@@ -36,6 +37,13 @@ files are still shown), 130 Ctrl-C, 141 who read the output has closed the pipe.
 @click.option("--full", is_flag=True, help="Cut no text and leave out no tool call.")
 @click.option("--exit-code", type=int, metavar="N", help="Exit code of the harness, if you know it.")
 @click.option("--stderr", type=click.File("rb"), metavar="FILE", help="What the harness printed on stderr.")
+@click.option(
+    "--transcript",
+    "transcripts",
+    multiple=True,
+    metavar="FILE",
+    help="The session file of the same run; what the stream does not show is taken from there. May be given again.",
+)
 @reading_options
 @click.pass_context
 def command(
@@ -45,6 +53,7 @@ def command(
     full: bool,
     exit_code: int | None,
     stderr: IO[bytes] | None,
+    transcripts: tuple[str, ...],
     dialect: str | None,
     strict: bool,
 ) -> None:
@@ -53,13 +62,21 @@ def command(
     Exit code and stderr of the harness only decide what the stream itself has left open. With --json a number that JSON
     can't hold (NaN, Infinity) is null.
     """
-    errors = None if stderr is None else stderr.read()
+    if transcripts and len(files) > 1:
+        raise click.UsageError("--transcript goes with one FILE")
+    options: dict[str, Any] = {
+        "exit_code": exit_code,
+        "stderr": None if stderr is None else stderr.read(),
+        "transcript": list(transcripts) or None,
+        "dialect": dialect,
+        "strict": strict,
+    }
     out = console(sys.stdout)
     code = 0
     for name in files:
         try:
             with opened(name) as source:
-                run = api.reduce(source, dialect=dialect, exit_code=exit_code, stderr=errors, strict=strict)
+                run = api.reduce(source, **options)
         except HeadraceError as error:
             complain(error)
             code = FAILED

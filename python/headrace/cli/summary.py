@@ -22,6 +22,7 @@ _WIDTH = 120  # columns of a line that is cut, where there is no terminal
 _TEXT = 4000  # how much of a text is shown: characters
 _LINES = 40  # and lines
 _ITEMS = 40  # how much of a list is shown
+_FAULTS = 10  # and of what the report has against the stream
 
 
 def show(run: Run, title: str, out: Console, *, full: bool = False) -> None:
@@ -66,11 +67,11 @@ class _Shape:
         more: list[Line] = [Text(f"… {left:,} more characters (--full shows them)", "dim")] if left else []
         return [*lines, *more]
 
-    def items(self, lines: Iterable[Line], count: int) -> Iterator[Line]:
-        """The first of many lines; the iterable is asked for no more than is shown."""
+    def items(self, lines: Iterable[Line], count: int, most: int = _ITEMS) -> Iterator[Line]:
+        """The first of ``count`` lines; the iterable is asked for no more than is shown."""
         for number, line in enumerate(lines):
-            if number >= _ITEMS and not self._full:
-                yield Text(f"… {count - _ITEMS:,} more (--full shows them)", "dim")
+            if number >= most and not self._full:
+                yield Text(f"… {count - most:,} more (--full shows them)", "dim")
                 return
             yield line
 
@@ -78,7 +79,7 @@ class _Shape:
 def _verdict(run: Run) -> Iterator[Line]:
     outcome = run.verdict.outcome
     line = Text.assemble((one_line(outcome, 20), _OUTCOMES.get(outcome, "bold yellow")))
-    if run.verdict.reason:
+    if run.verdict.reason and run.verdict.reason != outcome:
         line.append(f" ({one_line(run.verdict.reason, _WIDTH)})")
     yield line
     for fact in run.verdict.evidence:
@@ -217,9 +218,9 @@ def _report(report: Report, shape: _Shape) -> Iterator[Line]:
         f"line {line['line']:,}, byte {line['offset']:,}: {one_line(line['reason'])}: {shape.line(line['text'], 40)}"
         for line in report.malformed_lines
     )
-    yield from shape.items(bad, report.malformed)
+    yield from shape.items(bad, report.malformed, _FAULTS)
     types = (f"unknown type {shape.line(name, 30)}: {count:,}" for name, count in report.unknown.items())
-    yield from shape.items(types, len(report.unknown))
+    yield from shape.items(types, len(report.unknown), _FAULTS)
 
 
 def _duration(millis: float) -> str:

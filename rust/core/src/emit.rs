@@ -128,7 +128,9 @@ struct CallState {
 pub struct Memory {
     dialect: &'static str,
     threads: Vec<Thread>,
-    thread_numbers: HashMap<Option<Box<str>>, usize>,
+    main_thread: Option<usize>,
+    /// Of the other threads, by name.
+    thread_numbers: HashMap<Box<str>, usize>,
     block_count: u32,
     /// By key: the id, unless the mapper gives one.
     calls: HashMap<String, CallState>,
@@ -145,6 +147,7 @@ impl Memory {
         Memory {
             dialect,
             threads: Vec::new(),
+            main_thread: None,
             thread_numbers: HashMap::new(),
             block_count: 0,
             calls: HashMap::new(),
@@ -162,14 +165,24 @@ impl Memory {
     }
 
     fn thread(&mut self, name: Option<&str>) -> usize {
-        // The main thread is asked for most: it needs no owned key once it is there.
-        let key = name.map(Box::from);
-        if let Some(number) = self.thread_numbers.get(&key) {
-            return *number;
-        }
+        let known = match name {
+            None => self.main_thread,
+            Some(name) => self.thread_numbers.get(name).copied(),
+        };
+        known.unwrap_or_else(|| self.new_thread(name))
+    }
+
+    #[cold]
+    fn new_thread(&mut self, name: Option<&str>) -> usize {
+        let number = self.threads.len();
         self.threads.push(Thread::default());
-        self.thread_numbers.insert(key, self.threads.len() - 1);
-        self.threads.len() - 1
+        match name {
+            None => self.main_thread = Some(number),
+            Some(name) => {
+                self.thread_numbers.insert(name.into(), number);
+            }
+        }
+        number
     }
 }
 

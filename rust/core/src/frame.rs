@@ -16,6 +16,12 @@ pub const MAX_TEXT_BYTES: u64 = u32::MAX as u64 - 1;
 /// How much of a line that is too long, or malformed, is kept to show.
 pub const KEPT_BYTES: usize = 200;
 
+/// How long the beginning of `bytes` is that has at least `about` bytes and ends with a line; all, if none ends there.
+pub fn whole_lines(bytes: &[u8], about: usize) -> usize {
+    let from = about.clamp(1, bytes.len().max(1)) - 1;
+    memchr(b'\n', &bytes[from..]).map_or(bytes.len(), |at| from + at + 1)
+}
+
 const BOM: &[u8] = b"\xef\xbb\xbf";
 /// A carry buffer that has grown beyond this is given back after its line.
 const CARRY_BYTES: usize = 1 << 20;

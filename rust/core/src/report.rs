@@ -159,12 +159,12 @@ impl Report {
 }
 
 /// Counts a name that the input chose: neither many nor long ones may grow the account.
-fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
-    let end = name
-        .char_indices()
-        .nth(MAX_NAME)
-        .map_or(name.len(), |(at, _)| at);
-    let mut name = &name[..end];
+fn count(counts: &mut BTreeMap<String, u64>, mut name: &str) {
+    if name.len() > MAX_NAME
+        && let Some((end, _)) = name.char_indices().nth(MAX_NAME)
+    {
+        name = &name[..end];
+    }
     if let Some(seen) = counts.get_mut(name) {
         *seen += 1;
         return;

@@ -2,7 +2,6 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
-use std::sync::MutexGuard;
 
 use headrace_core::dialect;
 use headrace_core::event::{Event, Kind, Kinds, Sink};
@@ -30,7 +29,7 @@ pub struct Engine {
 /// What a call to the parser gave, as Python objects.
 struct Collector<'c, 'py> {
     py: Python<'py>,
-    builder: MutexGuard<'static, Builder>,
+    builder: Box<Builder>,
     types: &'c HashSet<String>,
     on_malformed: Option<&'c Py<PyAny>>,
     out: &'c mut VecDeque<Py<PyAny>>,
@@ -63,19 +62,15 @@ impl Output for Collector<'_, '_> {
 
     fn malformed(&mut self, line: &Malformed) {
         if let (Some(call), None) = (self.on_malformed, &self.failed) {
-            self.failed = tell(self.py, &mut self.builder, call, line).err();
+            self.failed = tell(self.py, call, line).err();
         }
     }
 }
 
 /// Calls `on_malformed`.
-pub fn tell(
-    py: Python<'_>,
-    builder: &mut Builder,
-    call: &Py<PyAny>,
-    line: &Malformed,
-) -> PyResult<()> {
-    let line = builder.data(py, &line.to_data())?;
+pub fn tell(py: Python<'_>, call: &Py<PyAny>, line: &Malformed) -> PyResult<()> {
+    let line =
+        Builder::with(|builder| Ok::<_, PyErr>(builder.data(py, &line.to_data())?.unbind()))?;
     call.call1(py, (line,)).map(drop)
 }
 
@@ -109,7 +104,7 @@ fn parse(
 ) -> Result<(), Failure> {
     let mut collector = Collector {
         py,
-        builder: Builder::shared(),
+        builder: Builder::take(),
         types,
         on_malformed,
         out,
@@ -119,6 +114,7 @@ fn parse(
         Input::Bytes(chunk) => parser.feed(chunk, &mut collector),
         Input::End => parser.close(&mut collector),
     };
+    collector.builder.put_back();
     match collector.failed {
         Some(error) => Err(error.into()),
         None => Ok(result?),
@@ -209,18 +205,18 @@ impl Engine {
             stderr: stderr.unwrap_or_default(),
         };
         let run = self.parser.run(&exit);
-        Ok(Builder::shared().data(py, &run)?.unbind())
+        Builder::with(|builder| Ok(builder.run(py, &run)?.unbind()))
     }
 
     /// Each model call so far, as a list of dicts.
     fn ledger(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let rows = self.parser.ledger();
-        Ok(Builder::shared().data(py, &rows)?.unbind())
+        Builder::with(|builder| Ok(builder.data(py, &rows)?.unbind()))
     }
 
     fn report(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let report = self.parser.report().to_data();
-        Ok(Builder::shared().data(py, &report)?.unbind())
+        Builder::with(|builder| Ok(builder.data(py, &report)?.unbind()))
     }
 
     /// (dialect, version, confidence, why), or None while the dialect is not known.
@@ -281,7 +277,7 @@ impl Engine {
             }
             if let Some(call) = &self.on_malformed {
                 for line in quiet.malformed.drain(..) {
-                    tell(py, &mut Builder::shared(), call, &line)?;
+                    tell(py, call, &line)?;
                 }
             }
         }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
 
+use headrace_core::frame::whole_lines;
 use headrace_core::record::Error;
 use headrace_core::source::{Decoder, Source, SourceError};
 use pyo3::buffer::PyBuffer;
@@ -13,13 +14,23 @@ use pyo3::prelude::*;
 
 use crate::errors::{self, Failure};
 
-/// How much of a large buffer is parsed at a time: the consumer gets what is there before the rest is read.
-const SLICE: usize = 1 << 16;
+/// About how much is parsed at a time: a few lines. What they become is taken by the consumer before the next are parsed,
+/// so that the same memory serves again, warm, and Python's garbage collector has nothing to look through.
+const SLICE: usize = 1 << 12;
+/// A buffer that one long line has grown beyond this is given back.
+const KEPT: usize = 1 << 21;
 
 /// A source that chunks are pulled from.
 pub enum Feed {
     /// Read in Rust; never holds the GIL while it waits.
-    Native(Source),
+    Native {
+        source: Source,
+        /// What was read and not parsed yet begins at `at`.
+        read: Vec<u8>,
+        at: usize,
+        /// How the source ended, to be told when all is parsed.
+        end: Option<Result<(), Failure>>,
+    },
     /// Chunks of a Python iterator.
     Python {
         chunks: Py<PyAny>,
@@ -33,9 +44,17 @@ impl Feed {
     /// A file by its path.
     pub fn path(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let source = py.detach(|| Source::open(&path));
-        Ok(Feed::Native(
-            source.map_err(|error| errors::from_source(py, &error))?,
-        ))
+        let source = source.map_err(|error| errors::from_source(py, &error))?;
+        Ok(Feed::native(source))
+    }
+
+    fn native(source: Source) -> Self {
+        Feed::Native {
+            source,
+            read: Vec::new(),
+            at: 0,
+            end: None,
+        }
     }
 
     /// A file descriptor, which stays open and the caller's.
@@ -49,7 +68,7 @@ impl Feed {
             let error = SourceError::Open { name, error };
             errors::from_source(py, &error)
         })?);
-        Ok(Feed::Native(Source::reader(file, name)))
+        Ok(Feed::native(Source::reader(file, name)))
     }
 
     /// An iterator of bytes-like chunks.
@@ -64,18 +83,38 @@ impl Feed {
     /// Gives the parser the next bytes; false at the end.
     fn step(&mut self, py: Python<'_>, parse: &mut Parse<'_>) -> Result<bool, Failure> {
         match self {
-            Feed::Native(source) => {
-                // read without the GIL, parse with it: what is parsed becomes Python objects at once
-                let mut read = Vec::new();
+            Feed::Native {
+                source,
+                read,
+                at,
+                end,
+            } => {
+                if *at < read.len() {
+                    let start = *at;
+                    *at += whole_lines(&read[start..], SLICE);
+                    parse(&read[start..*at])?;
+                    return Ok(true);
+                }
+                if let Some(end) = end.take() {
+                    return end.map(|()| false);
+                }
+                // Read without the GIL, and parse with it: what is parsed becomes Python objects at once.
+                *at = 0;
+                read.clear();
+                read.shrink_to(KEPT);
                 let more = py.detach(|| {
                     source.step::<Error>(&mut |chunk| {
                         read.extend_from_slice(chunk);
                         Ok(())
                     })
                 });
-                parse(&read)?;
-                py.check_signals()?;
-                Ok(more?)
+                *end = match (more, py.check_signals()) {
+                    (Err(error), _) => Some(Err(error.into())),
+                    (_, Err(signal)) => Some(Err(signal.into())),
+                    (Ok(false), _) => Some(Ok(())),
+                    (Ok(true), _) => None,
+                };
+                Ok(true)
             }
             Feed::Python {
                 chunks,
@@ -94,7 +133,7 @@ impl Feed {
                 }
                 if let Some((chunk, at)) = rest {
                     let bytes = &bytes_of(chunk)[*at..];
-                    let slice = &bytes[..bytes.len().min(SLICE)];
+                    let slice = &bytes[..whole_lines(bytes, SLICE)];
                     let last = slice.len() == bytes.len();
                     *at += slice.len();
                     let result = decoder.push(slice, &mut |chunk: &[u8]| parse(chunk));
@@ -114,7 +153,7 @@ impl Feed {
         py: Python<'_>,
         parse: &mut (dyn FnMut(&[u8]) -> Result<(), Failure> + Send),
     ) -> Result<bool, Failure> {
-        let Feed::Native(source) = self else {
+        let Feed::Native { source, .. } = self else {
             return self.step(py, &mut |chunk| parse(chunk));
         };
         let more = py.detach(|| source.step(&mut |chunk| parse(chunk)));

@@ -6,6 +6,7 @@
 mod engine;
 mod errors;
 mod feed;
+mod ffi;
 mod objects;
 mod record;
 

@@ -1,15 +1,18 @@
 //! Python objects from JSON values, data and events.
 
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::cell::Cell;
+use std::collections::HashMap;
 
 use headrace_core::data::Data;
 use headrace_core::event::{Content, Event, Image, Item, Location, PlanEntry, Stamp, Update};
-use headrace_core::json::{Kind, Str, Tape, Value};
+use headrace_core::json::{Str, Tape, Value, View};
 use headrace_core::number::Number;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
+
+use crate::ffi;
 
 /// How text that no UTF-8 can say becomes a `str`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,63 +23,140 @@ pub enum Halves {
     Keep,
 }
 
-const SLOTS: usize = 1024;
+/// Strings of no more bytes are told apart by [`print`] alone.
+const SHORT: usize = 16;
+/// Longer keys are not kept.
 const MAX_KEY: usize = 64;
 
-/// Object keys that were seen, as Python strings: agent streams say the same few keys over and over.
-pub struct Keys {
-    slots: Box<[Option<Known>]>,
+/// Strings that were seen, as Python strings: agent streams say the same few over and over. A new one takes the place of
+/// the old one in its slot, so that there are never more than slots.
+struct Known<const SLOTS: usize> {
+    slots: Box<[Option<Slot>]>,
 }
 
-/// A key and its Python string.
-type Known = (Box<str>, Py<PyString>);
+struct Slot {
+    print: (u64, u64),
+    len: usize,
+    /// The text, if it is not short.
+    long: Box<str>,
+    object: Py<PyString>,
+}
 
-impl Default for Keys {
+impl<const SLOTS: usize> Default for Known<SLOTS> {
     fn default() -> Self {
-        Keys {
+        Known {
             slots: (0..SLOTS).map(|_| None).collect(),
         }
     }
 }
 
-impl Keys {
-    fn get<'py>(&mut self, py: Python<'py>, key: &str) -> Bound<'py, PyString> {
-        if key.len() > MAX_KEY {
-            return PyString::new(py, key);
+impl<const SLOTS: usize> Known<SLOTS> {
+    #[inline]
+    fn get<'k, 'py>(&'k mut self, py: Python<'py>, text: &str) -> Borrowed<'k, 'py, PyString> {
+        let print = print(text.as_bytes());
+        let mixed = (print.0 ^ print.1.rotate_left(29) ^ text.len() as u64)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let slot = &mut self.slots[(mixed >> 32) as usize % SLOTS];
+        let known = slot.as_ref().is_some_and(|slot| {
+            slot.print == print
+                && slot.len == text.len()
+                && (text.len() <= SHORT || *slot.long == *text)
+        });
+        if !known {
+            *slot = None;
         }
-        let slot = &mut self.slots[hash(key.as_bytes()) % SLOTS];
-        if let Some((known, object)) = slot
-            && **known == *key
-        {
-            return object.bind(py).clone();
-        }
-        let object = PyString::new(py, key);
-        *slot = Some((key.into(), object.clone().unbind()));
-        object
+        let slot = slot.get_or_insert_with(|| Slot {
+            print,
+            len: text.len(),
+            long: if text.len() <= SHORT { "" } else { text }.into(),
+            object: ffi::string(py, text).unbind(),
+        });
+        slot.object.bind_borrowed(py)
     }
 }
 
-/// FNV-1a.
-fn hash(bytes: &[u8]) -> usize {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-    }) as usize
+/// The first and the last up to eight bytes: with the length, all there is to know of a short text.
+#[inline]
+fn print(bytes: &[u8]) -> (u64, u64) {
+    if let (Some(head), Some(tail)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return (u64::from_le_bytes(*head), u64::from_le_bytes(*tail));
+    }
+    if let (Some(head), Some(tail)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return (
+            u64::from(u32::from_le_bytes(*head)),
+            u64::from(u32::from_le_bytes(*tail)),
+        );
+    }
+    let some = |at: usize| bytes.get(at).map_or(0, |byte| u64::from(*byte));
+    (some(0) | some(1) << 8 | some(2) << 16, 0)
 }
 
 /// Builds Python objects; keeps what can be used again.
 #[derive(Default)]
 pub struct Builder {
-    keys: Keys,
+    keys: Known<1024>,
+    /// Short strings that are no keys.
+    texts: Known<512>,
+    /// Longer texts of the run that is being built, by where they are: a run names most texts twice.
+    once: Option<HashMap<(*const u8, usize), Py<PyString>>>,
 }
 
-/// The builder that the whole process shares: keys are the same few in all streams.
-static SHARED: LazyLock<Mutex<Builder>> = LazyLock::new(Mutex::default);
+thread_local! {
+    /// The builder that this thread is not using: the strings are the same few in all streams.
+    static SPARE: Cell<Option<Box<Builder>>> = const { Cell::new(None) };
+}
 
 impl Builder {
-    /// The shared builder, for as long as the guard is held.
-    pub fn shared() -> MutexGuard<'static, Builder> {
-        // The GIL is held, so that nobody waits here; building calls no code that could come back here.
-        SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A builder for as long as the caller wants, to be given [back](Builder::put_back). Code of the user may run
+    /// meanwhile, and build objects too: it gets another one.
+    pub fn take() -> Box<Builder> {
+        SPARE.take().unwrap_or_default()
+    }
+
+    pub fn put_back(self: Box<Builder>) {
+        SPARE.set(Some(self));
+    }
+
+    /// Builds something.
+    pub fn with<T>(build: impl FnOnce(&mut Builder) -> T) -> T {
+        let mut builder = Builder::take();
+        let built = build(&mut builder);
+        builder.put_back();
+        built
+    }
+
+    /// A string.
+    #[inline]
+    pub fn text<'py>(&mut self, py: Python<'py>, text: &str) -> Bound<'py, PyString> {
+        if text.len() <= SHORT {
+            self.texts.get(py, text).to_owned()
+        } else {
+            ffi::string(py, text)
+        }
+    }
+
+    /// A string that comes again and again, as keys and names do.
+    #[inline]
+    pub fn name<'py>(&mut self, py: Python<'py>, name: &str) -> Bound<'py, PyString> {
+        if name.len() <= MAX_KEY {
+            self.keys.get(py, name).to_owned()
+        } else {
+            ffi::string(py, name)
+        }
+    }
+
+    fn set<'py>(
+        &mut self,
+        dict: &Bound<'py, PyDict>,
+        key: &str,
+        value: Bound<'py, PyAny>,
+    ) -> PyResult<()> {
+        let py = dict.py();
+        if key.len() <= MAX_KEY {
+            ffi::set(dict, self.keys.get(py, key), value)
+        } else {
+            ffi::set(dict, ffi::string(py, key).as_borrowed(), value)
+        }
     }
 
     // ---------------------------------------------------------------- JSON
@@ -88,36 +168,66 @@ impl Builder {
         value: Value<'_>,
         halves: Halves,
     ) -> PyResult<Bound<'py, PyAny>> {
-        match value.kind() {
-            Kind::Null => Ok(py.None().into_bound(py)),
-            Kind::Bool => Ok((value.as_bool() == Some(true))
-                .into_pyobject(py)?
-                .to_owned()
-                .into_any()),
-            Kind::Number => number(py, value),
-            Kind::String => match value.as_str() {
-                Some(text) => string(py, text, halves),
-                None => Ok(py.None().into_bound(py)),
-            },
-            Kind::Array => {
-                let list = PyList::empty(py);
-                for item in value.items() {
-                    list.append(self.value(py, item, halves)?)?;
-                }
-                Ok(list.into_any())
+        match value.view() {
+            View::Null => Ok(py.None().into_bound(py)),
+            View::Bool(value) => Ok(value.into_pyobject(py)?.to_owned().into_any()),
+            View::Int(value) => Ok(value.into_pyobject(py)?.into_any()),
+            View::Number => number(py, value),
+            View::String(text) => self.string(py, text, halves),
+            View::Array(items) => {
+                let objects = items.map(|item| self.value(py, item, halves));
+                Ok(ffi::list(py, value.len(), objects)?.into_any())
             }
-            Kind::Object => {
+            View::Object(entries) => {
                 let dict = PyDict::new(py);
-                for (key, item) in value.entries() {
+                for (key, item) in entries {
                     let item = self.value(py, item, halves)?;
                     if key.has_escapes() {
-                        dict.set_item(string(py, key, halves)?, item)?;
+                        dict.set_item(self.string(py, key, halves)?, item)?;
                     } else {
-                        dict.set_item(self.keys.get(py, key.raw()), item)?;
+                        self.set(&dict, key.raw(), item)?;
                     }
                 }
                 Ok(dict.into_any())
             }
+        }
+    }
+
+    fn string<'py>(
+        &mut self,
+        py: Python<'py>,
+        text: Str<'_>,
+        halves: Halves,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if !text.has_escapes() {
+            return Ok(self.text(py, text.raw()).into_any());
+        }
+        if halves == Halves::Keep && text.is_lossy() {
+            let bytes = PyBytes::new(py, &text.wtf8());
+            let text =
+                PyString::from_encoded_object(&bytes, Some(c"utf-8"), Some(c"surrogatepass"))?;
+            return Ok(text.into_any());
+        }
+        Ok(self.text(py, &text.lossy()).into_any())
+    }
+
+    /// The dict of a run, in which the same text is the same object.
+    pub fn run<'py>(&mut self, py: Python<'py>, run: &Data<'_>) -> PyResult<Bound<'py, PyAny>> {
+        self.once = Some(HashMap::new());
+        let run = self.data(py, run);
+        self.once = None;
+        run
+    }
+
+    /// A text of outgoing data.
+    fn data_text<'py>(&mut self, py: Python<'py>, text: &str) -> Bound<'py, PyString> {
+        match &mut self.once {
+            Some(once) if text.len() > SHORT => {
+                let known = once.entry((text.as_ptr(), text.len()));
+                let known = known.or_insert_with(|| ffi::string(py, text).unbind());
+                known.bind(py).clone()
+            }
+            _ => self.text(py, text),
         }
     }
 
@@ -127,7 +237,7 @@ impl Builder {
             Data::Null => Ok(py.None().into_bound(py)),
             Data::Bool(value) => Ok(value.into_pyobject(py)?.to_owned().into_any()),
             Data::Number(value) => number_object(py, *value),
-            Data::Text(text) => Ok(PyString::new(py, text).into_any()),
+            Data::Text(text) => Ok(self.data_text(py, text).into_any()),
             Data::Wire(value) => self.value(py, *value, Halves::Replace),
             Data::Raw(text) => {
                 let mut tape = Tape::new();
@@ -137,17 +247,14 @@ impl Builder {
                 }
             }
             Data::List(items) => {
-                let list = PyList::empty(py);
-                for item in items {
-                    list.append(self.data(py, item)?)?;
-                }
-                Ok(list.into_any())
+                let objects = items.iter().map(|item| self.data(py, item));
+                Ok(ffi::list(py, items.len(), objects)?.into_any())
             }
             Data::Map(members) => {
                 let dict = PyDict::new(py);
                 for (key, value) in members {
                     let value = self.data(py, value)?;
-                    dict.set_item(self.keys.get(py, key), value)?;
+                    self.set(&dict, key, value)?;
                 }
                 Ok(dict.into_any())
             }
@@ -163,84 +270,81 @@ impl Builder {
         event: &Event<'_>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let update = PyDict::new(py);
-        update.set_item(
-            intern!(py, "sessionUpdate"),
-            self.keys.get(py, event.kind().name()),
-        )?;
+        let kind = self.name(py, event.kind().name());
+        put(&update, intern!(py, "sessionUpdate"), kind)?;
         let mut retract = 0;
         match &event.update {
             Update::Chunk(chunk) => {
                 retract = chunk.retract;
                 let content = match &chunk.content {
-                    Content::Text(text) => text_block(py, text)?,
-                    Content::Image(image) => image_block(py, image)?,
+                    Content::Text(text) => self.text_block(py, text)?,
+                    Content::Image(image) => self.image_block(py, image)?,
                 };
-                update.set_item(intern!(py, "content"), content)?;
+                put(&update, intern!(py, "content"), content)?;
             }
             Update::ToolCall(call) => {
-                update.set_item(intern!(py, "toolCallId"), call.id)?;
-                update.set_item(intern!(py, "title"), call.title)?;
-                update.set_item(intern!(py, "kind"), self.keys.get(py, call.kind))?;
-                update.set_item(intern!(py, "status"), self.keys.get(py, call.status))?;
+                put(&update, intern!(py, "toolCallId"), self.text(py, call.id))?;
+                put(&update, intern!(py, "title"), self.text(py, call.title))?;
+                put(&update, intern!(py, "kind"), self.name(py, call.kind))?;
+                put(&update, intern!(py, "status"), self.name(py, call.status))?;
                 if let Some(name) = call.name {
-                    update.set_item(intern!(py, "toolName"), self.keys.get(py, name))?;
+                    put(&update, intern!(py, "toolName"), self.name(py, name))?;
                 }
                 if call.input.is_map() {
-                    update.set_item(intern!(py, "rawInput"), self.data(py, call.input)?)?;
+                    let input = self.data(py, call.input)?;
+                    put(&update, intern!(py, "rawInput"), input)?;
                 }
-                details(py, &update, call.content, call.locations)?;
+                self.details(&update, call.content, call.locations)?;
             }
             Update::ToolCallUpdate(call) => {
-                update.set_item(intern!(py, "toolCallId"), call.id)?;
+                put(&update, intern!(py, "toolCallId"), self.text(py, call.id))?;
                 if let Some(status) = call.status {
-                    update.set_item(intern!(py, "status"), self.keys.get(py, status))?;
+                    put(&update, intern!(py, "status"), self.name(py, status))?;
                 }
                 if let Some(title) = call.title {
-                    update.set_item(intern!(py, "title"), title)?;
+                    put(&update, intern!(py, "title"), self.text(py, title))?;
                 }
-                details(py, &update, call.content, call.locations)?;
+                self.details(&update, call.content, call.locations)?;
                 if let Some(raw) = call.raw_output {
-                    update.set_item(intern!(py, "rawOutput"), self.data(py, raw)?)?;
+                    put(&update, intern!(py, "rawOutput"), self.data(py, raw)?)?;
                 }
             }
             Update::Plan(entries) => {
-                let list = PyList::empty(py);
-                for entry in *entries {
-                    list.append(plan_entry(py, entry)?)?;
-                }
-                update.set_item(intern!(py, "entries"), list)?;
+                let objects = entries.iter().map(|entry| self.plan_entry(py, entry));
+                let list = ffi::list(py, entries.len(), objects)?;
+                put(&update, intern!(py, "entries"), list)?;
             }
             Update::Error { message, fatal, .. } => {
-                update.set_item(intern!(py, "message"), message)?;
+                put(&update, intern!(py, "message"), self.text(py, message))?;
                 update.set_item(intern!(py, "fatal"), fatal)?;
             }
             Update::Usage(usage) => {
                 let scope = if usage.run { "run" } else { "call" };
-                update.set_item(intern!(py, "scope"), self.keys.get(py, scope))?;
+                put(&update, intern!(py, "scope"), self.name(py, scope))?;
                 let tokens = self.data(py, &usage.tokens.to_data())?;
-                update.set_item(intern!(py, "usage"), tokens)?;
+                put(&update, intern!(py, "usage"), tokens)?;
             }
             Update::State(state) => {
-                update.set_item(intern!(py, "state"), self.keys.get(py, state.name))?;
+                put(&update, intern!(py, "state"), self.name(py, state.name))?;
                 for (key, value) in &state.details {
                     let value = self.data(py, value)?;
-                    update.set_item(self.keys.get(py, key), value)?;
+                    self.set(&update, key, value)?;
                 }
             }
         }
         let dict = PyDict::new(py);
-        dict.set_item(intern!(py, "update"), update)?;
-        self.stamp(py, &dict, event.stamp, retract)?;
+        put(&dict, intern!(py, "update"), update)?;
+        self.stamp(&dict, event.stamp, retract)?;
         Ok(dict)
     }
 
     fn stamp(
         &mut self,
-        py: Python<'_>,
         dict: &Bound<'_, PyDict>,
         stamp: &Stamp<'_>,
         retract: usize,
     ) -> PyResult<()> {
+        let py = dict.py();
         for (key, value) in [
             (intern!(py, "sessionId"), &stamp.session_id),
             (intern!(py, "messageId"), &stamp.message_id),
@@ -249,7 +353,7 @@ impl Builder {
             (intern!(py, "parentToolCallId"), &stamp.parent),
         ] {
             if let Some(value) = value {
-                dict.set_item(key, PyString::new(py, value))?;
+                put(dict, key, self.name(py, value))?;
             }
         }
         if stamp.extra.is_empty() && retract == 0 {
@@ -257,85 +361,110 @@ impl Builder {
         }
         let extra = PyDict::new(py);
         for (key, value) in &stamp.extra {
-            extra.set_item(PyString::new(py, key), self.data(py, value)?)?;
+            let value = self.data(py, value)?;
+            self.set(&extra, key, value)?;
         }
         if retract > 0 {
             extra.set_item(intern!(py, "retract"), retract)?;
         }
-        dict.set_item(intern!(py, "extra"), extra)
+        put(dict, intern!(py, "extra"), extra)
     }
-}
 
-fn details(
-    py: Python<'_>,
-    update: &Bound<'_, PyDict>,
-    content: &[Item<'_>],
-    locations: &[Location<'_>],
-) -> PyResult<()> {
-    if !content.is_empty() {
-        let list = PyList::empty(py);
-        for item in content {
-            list.append(content_item(py, item)?)?;
+    fn details(
+        &mut self,
+        update: &Bound<'_, PyDict>,
+        content: &[Item<'_>],
+        locations: &[Location<'_>],
+    ) -> PyResult<()> {
+        let py = update.py();
+        if !content.is_empty() {
+            let objects = content.iter().map(|item| self.content_item(py, item));
+            let list = ffi::list(py, content.len(), objects)?;
+            put(update, intern!(py, "content"), list)?;
         }
-        update.set_item(intern!(py, "content"), list)?;
+        if !locations.is_empty() {
+            let objects = locations.iter().map(|location| {
+                let dict = PyDict::new(py);
+                put(&dict, intern!(py, "path"), self.text(py, &location.path))?;
+                if let Some(line) = location.line {
+                    dict.set_item(intern!(py, "line"), line)?;
+                }
+                Ok(dict.into_any())
+            });
+            let list = ffi::list(py, locations.len(), objects)?;
+            put(update, intern!(py, "locations"), list)?;
+        }
+        Ok(())
     }
-    if !locations.is_empty() {
-        let list = PyList::empty(py);
-        for location in locations {
-            let dict = PyDict::new(py);
-            dict.set_item(intern!(py, "path"), &*location.path)?;
-            if let Some(line) = location.line {
-                dict.set_item(intern!(py, "line"), line)?;
+
+    fn content_item<'py>(
+        &mut self,
+        py: Python<'py>,
+        item: &Item<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let dict = PyDict::new(py);
+        let content = match item {
+            Item::Text(text) => self.text_block(py, text)?,
+            Item::Image(image) => self.image_block(py, image)?,
+            Item::Diff { path, old, new } => {
+                put(&dict, intern!(py, "type"), intern!(py, "diff").clone())?;
+                put(&dict, intern!(py, "path"), self.text(py, path))?;
+                dict.set_item(intern!(py, "oldText"), old.as_deref())?;
+                put(&dict, intern!(py, "newText"), self.text(py, new))?;
+                return Ok(dict.into_any());
             }
-            list.append(dict)?;
-        }
-        update.set_item(intern!(py, "locations"), list)?;
+        };
+        put(&dict, intern!(py, "type"), intern!(py, "content").clone())?;
+        put(&dict, intern!(py, "content"), content)?;
+        Ok(dict.into_any())
     }
-    Ok(())
-}
 
-fn content_item<'py>(py: Python<'py>, item: &Item<'_>) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    let content = match item {
-        Item::Text(text) => text_block(py, text)?,
-        Item::Image(image) => image_block(py, image)?,
-        Item::Diff { path, old, new } => {
-            dict.set_item(intern!(py, "type"), intern!(py, "diff"))?;
-            dict.set_item(intern!(py, "path"), &**path)?;
-            dict.set_item(intern!(py, "oldText"), old.as_deref())?;
-            dict.set_item(intern!(py, "newText"), &**new)?;
-            return Ok(dict);
-        }
-    };
-    dict.set_item(intern!(py, "type"), intern!(py, "content"))?;
-    dict.set_item(intern!(py, "content"), content)?;
-    Ok(dict)
-}
-
-fn text_block<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item(intern!(py, "type"), intern!(py, "text"))?;
-    dict.set_item(intern!(py, "text"), text)?;
-    Ok(dict)
-}
-
-fn image_block<'py>(py: Python<'py>, image: &Image<'_>) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item(intern!(py, "type"), intern!(py, "image"))?;
-    dict.set_item(intern!(py, "data"), &*image.data)?;
-    dict.set_item(intern!(py, "mimeType"), &*image.mime)?;
-    if let Some(uri) = &image.uri {
-        dict.set_item(intern!(py, "uri"), &**uri)?;
+    fn text_block<'py>(&mut self, py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        put(&dict, intern!(py, "type"), intern!(py, "text").clone())?;
+        put(&dict, intern!(py, "text"), self.text(py, text))?;
+        Ok(dict)
     }
-    Ok(dict)
+
+    fn image_block<'py>(
+        &mut self,
+        py: Python<'py>,
+        image: &Image<'_>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        put(&dict, intern!(py, "type"), intern!(py, "image").clone())?;
+        put(&dict, intern!(py, "data"), self.text(py, &image.data))?;
+        put(&dict, intern!(py, "mimeType"), self.text(py, &image.mime))?;
+        if let Some(uri) = &image.uri {
+            put(&dict, intern!(py, "uri"), self.text(py, uri))?;
+        }
+        Ok(dict)
+    }
+
+    fn plan_entry<'py>(
+        &mut self,
+        py: Python<'py>,
+        entry: &PlanEntry<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let dict = PyDict::new(py);
+        put(&dict, intern!(py, "content"), self.text(py, &entry.content))?;
+        put(&dict, intern!(py, "status"), self.name(py, entry.status))?;
+        put(
+            &dict,
+            intern!(py, "priority"),
+            self.name(py, entry.priority),
+        )?;
+        Ok(dict.into_any())
+    }
 }
 
-fn plan_entry<'py>(py: Python<'py>, entry: &PlanEntry<'_>) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item(intern!(py, "content"), &*entry.content)?;
-    dict.set_item(intern!(py, "status"), entry.status)?;
-    dict.set_item(intern!(py, "priority"), entry.priority)?;
-    Ok(dict)
+/// `dict[key] = value` for a key that is always the same.
+fn put<'py, T>(
+    dict: &Bound<'py, PyDict>,
+    key: &Bound<'py, PyString>,
+    value: Bound<'py, T>,
+) -> PyResult<()> {
+    ffi::set(dict, key.as_borrowed(), value.into_any())
 }
 
 fn number_object(py: Python<'_>, number: Number) -> PyResult<Bound<'_, PyAny>> {
@@ -345,6 +474,7 @@ fn number_object(py: Python<'_>, number: Number) -> PyResult<Bound<'_, PyAny>> {
     }
 }
 
+/// A number that is no integer of 64 bits.
 fn number<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Bound<'py, PyAny>> {
     if !value.is_integer() {
         let number = value.as_f64().unwrap_or(f64::NAN);
@@ -360,9 +490,6 @@ fn number<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Bound<'py, PyAny>>
         }
         return Ok(PyFloat::new(py, number).into_any());
     }
-    if let Some(number) = value.as_i64() {
-        return Ok(number.into_pyobject(py)?.into_any());
-    }
     if let Some(number) = value.as_u64() {
         return Ok(number.into_pyobject(py)?.into_any());
     }
@@ -376,16 +503,4 @@ fn number<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Bound<'py, PyAny>>
     let digits = value.number().unwrap_or("0");
     let number = convert.bind(py).call1((digits,))?;
     Ok(number.cast_into::<PyInt>()?.into_any())
-}
-
-fn string<'py>(py: Python<'py>, text: Str<'_>, halves: Halves) -> PyResult<Bound<'py, PyAny>> {
-    if !text.has_escapes() {
-        return Ok(PyString::new(py, text.raw()).into_any());
-    }
-    if halves == Halves::Keep && text.is_lossy() {
-        let bytes = PyBytes::new(py, &text.wtf8());
-        let text = PyString::from_encoded_object(&bytes, Some(c"utf-8"), Some(c"surrogatepass"))?;
-        return Ok(text.into_any());
-    }
-    Ok(PyString::new(py, &text.lossy()).into_any())
 }

@@ -3,13 +3,13 @@
 use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 
-use headrace_core::json::{Doc, Tape, Value};
+use headrace_core::json::{Kept, Value};
 use headrace_core::reader::{self, Records};
 use headrace_core::record::{self, Options, native_type};
 use headrace_core::report::Malformed;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::engine::tell;
 use crate::errors::Failure;
@@ -19,7 +19,9 @@ use crate::objects::{Builder, Halves};
 /// One record; nothing of it is decoded that is not asked for.
 #[pyclass(frozen, module = "headrace._native")]
 pub struct Record {
-    text: Box<[u8]>,
+    json: Kept,
+    /// The bytes as they came, where they are not those of the value: blanks around it, a text that was repaired.
+    raw: Option<Box<[u8]>>,
     #[pyo3(get)]
     line: u64,
     #[pyo3(get)]
@@ -32,8 +34,10 @@ pub struct Record {
 
 impl Record {
     pub fn new(record: &record::Record<'_>) -> Self {
+        let same = record.raw.len() == record.value.raw().len() && !record.lossy;
         Record {
-            text: record.raw.into(),
+            json: Kept::from(record.value),
+            raw: (!same).then(|| record.raw.into()),
             line: record.line,
             offset: record.offset,
             lossy: record.lossy,
@@ -41,23 +45,16 @@ impl Record {
         }
     }
 
-    /// Parses the text again and looks at it: a record that is only counted or compared was never decoded.
-    fn look<T>(&self, look: impl FnOnce(Value<'_>) -> PyResult<T>) -> PyResult<T> {
-        let mut tape = Tape::new();
-        let text;
-        let doc: Result<Doc<'_>, _> = if self.salvaged {
-            text = String::from_utf8_lossy(&self.text);
-            tape.parse_lax(text.as_bytes())
-        } else {
-            tape.parse(&self.text)
-        };
-        match doc {
-            Ok(doc) => look(doc.root()),
-            Err(error) => Err(pyo3::exceptions::PySystemError::new_err(format!(
-                "a record can't be parsed again: {error:?}"
-            ))),
+    fn raw_bytes(&self) -> &[u8] {
+        match &self.raw {
+            Some(raw) => raw,
+            None => self.json.value().raw(),
         }
     }
+}
+
+fn object(py: Python<'_>, value: Value<'_>) -> PyResult<Py<PyAny>> {
+    Builder::with(|builder| Ok(builder.value(py, value, Halves::Keep)?.unbind()))
 }
 
 #[pymethods]
@@ -65,50 +62,50 @@ impl Record {
     /// The bytes of its JSON text.
     #[getter]
     fn raw<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.text)
+        PyBytes::new(py, self.raw_bytes())
     }
 
     /// What the harness calls this kind of record.
     #[getter]
-    fn r#type(&self) -> PyResult<Option<String>> {
-        self.look(|value| Ok(native_type(value).map(|kind| kind.lossy().into_owned())))
+    fn r#type<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
+        let kind = native_type(self.json.value())?;
+        Some(Builder::with(|builder| builder.name(py, &kind.lossy())))
     }
 
     fn to_dict(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.look(|value| {
-            let object = Builder::shared().value(py, value, Halves::Keep)?;
-            Ok(object.unbind())
-        })
+        object(py, self.json.value())
     }
 
     fn __getitem__(&self, py: Python<'_>, key: &str) -> PyResult<Py<PyAny>> {
-        self.look(|value| match value.get(key) {
-            Some(value) => Ok(Builder::shared().value(py, value, Halves::Keep)?.unbind()),
+        match self.json.value().get(key) {
+            Some(value) => object(py, value),
             None => Err(PyKeyError::new_err(key.to_owned())),
-        })
+        }
     }
 
-    fn __contains__(&self, key: &str) -> PyResult<bool> {
-        self.look(|value| Ok(value.get(key).is_some()))
+    fn __contains__(&self, key: &str) -> bool {
+        self.json.value().get(key).is_some()
     }
 
     /// The value at a path of keys; None if it is not there.
     #[pyo3(signature = (*path))]
     fn get(&self, py: Python<'_>, path: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
-        let keys: Vec<String> = path.extract()?;
-        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        self.look(|value| match value.path(&keys) {
-            Some(value) => Ok(Builder::shared().value(py, value, Halves::Keep)?.unbind()),
+        let mut value = Some(self.json.value());
+        for key in path.iter_borrowed() {
+            let key = key.cast::<PyString>()?;
+            value = value.and_then(|value| value.get(key.to_str().ok()?));
+        }
+        match value {
+            Some(value) => object(py, value),
             None => Ok(py.None()),
-        })
+        }
     }
 
-    fn __repr__(&self) -> PyResult<String> {
-        let kind = self.r#type()?.unwrap_or_default();
-        let (line, offset, size) = (self.line, self.offset, self.text.len());
-        Ok(format!(
-            "<Record {kind:?} line={line} offset={offset} bytes={size}>"
-        ))
+    fn __repr__(&self) -> String {
+        let kind = native_type(self.json.value()).map(|kind| kind.lossy());
+        let (kind, size) = (kind.unwrap_or_default(), self.raw_bytes().len());
+        let (line, offset) = (self.line, self.offset);
+        format!("<Record {kind:?} line={line} offset={offset} bytes={size}>")
     }
 }
 
@@ -138,7 +135,7 @@ impl Records for Collector<'_, '_> {
 
     fn malformed(&mut self, line: &Malformed) {
         if let (Some(call), None) = (self.on_malformed, &self.failed) {
-            self.failed = tell(self.py, &mut Builder::shared(), call, line).err();
+            self.failed = tell(self.py, call, line).err();
         }
     }
 }
@@ -215,7 +212,7 @@ impl Reader {
 
     fn report(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let report = self.reader.report().to_data();
-        Ok(Builder::shared().data(py, &report)?.unbind())
+        Builder::with(|builder| Ok(builder.data(py, &report)?.unbind()))
     }
 
     /// (dialect, version, confidence, why): the best guess so far, or None.

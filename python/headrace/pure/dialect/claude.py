@@ -17,6 +17,7 @@ from ..emit import Emitter, count, price
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_dict, as_list, as_text
 from . import SURE, UNKNOWN, Outcome, Sign, anthropic
 from .anthropic import TEXTS
 
@@ -108,7 +109,7 @@ def sign(record: dict[str, Any]) -> Sign | None:
             return Sign(SURE, "a result with the cost")
         return Sign(30, "a result with subtype and is_error")
     event = record.get("event")
-    if kind == "stream_event" and isinstance(event, dict) and _text(event.get("type")) in API_EVENTS:
+    if kind == "stream_event" and isinstance(event, dict) and as_text(event.get("type")) in API_EVENTS:
         message = event.get("message")
         if "api_message_id" in record or (isinstance(message, dict) and isinstance(message.get("usage"), dict)):
             return Sign(SURE, "a stream_event with an API event and the message's id or usage")
@@ -159,7 +160,7 @@ def _assistant_sign(record: dict[str, Any]) -> Sign | None:
     message = record.get("message")
     if not isinstance(message, dict) or "session_id" not in record:
         return None
-    message_id = _text(message.get("id"))
+    message_id = as_text(message.get("id"))
     if message_id is not None and message_id == record.get("uuid"):
         return Sign(10, "an assistant record whose message id is its uuid")
     if message_id is not None and (message_id.startswith("msg_") or "parent_tool_use_id" in record):
@@ -249,7 +250,7 @@ class Mapper:
         if kind == "tool_progress":
             return self._alive(value.get("parent_tool_use_id"), value)
         if kind == "conversation_reset":
-            self.out.session_state(Stamp(), sessionId=_text(value.get("new_conversation_id")))
+            self.out.session_state(Stamp(), sessionId=as_text(value.get("new_conversation_id")))
             return None
         return IGNORED.get(kind, UNKNOWN) if isinstance(kind, str) else UNKNOWN
 
@@ -268,9 +269,9 @@ class Mapper:
         kind = event.get("type")
         if not isinstance(kind, str) or kind not in API_EVENTS:
             return "other event of the API"
-        thread, message_id = _text(value.get("parent_tool_use_id")), anthropic.kept(value.get("api_message_id"))
+        thread, message_id = as_text(value.get("parent_tool_use_id")), anthropic.kept(value.get("api_message_id"))
         if kind == "message_start":
-            start = _dict(event.get("message"))
+            start = as_dict(event.get("message"))
             message = self._begin(
                 thread, anthropic.kept(start.get("id")) or message_id, anthropic.kept(start.get("model")), value
             )
@@ -287,7 +288,7 @@ class Mapper:
             return None
         if kind == "message_stop":
             current.streaming, current.open = False, None
-            return self._abandon(current, _dict(value.get("abandoned_blocks")), stamp)
+            return self._abandon(current, as_dict(value.get("abandoned_blocks")), stamp)
         index = count(event.get("index"))
         if index is None:
             return PART
@@ -295,11 +296,11 @@ class Mapper:
             current.open = None
             return PART
         if kind == "content_block_start":
-            content = _dict(event.get("content_block"))
-            block = current.block(index, _text(content.get("type")) or "")
+            content = as_dict(event.get("content_block"))
+            block = current.block(index, as_text(content.get("type")) or "")
             current.open = index
             return self._delta(block, content.get(block.kind), stamp)
-        delta = _dict(event.get("delta"))
+        delta = as_dict(event.get("delta"))
         if delta.get("type") == "text_delta":
             return self._delta(current.block(index, "text"), delta.get("text"), stamp)
         if delta.get("type") == "thinking_delta":
@@ -335,7 +336,7 @@ class Mapper:
         message = value.get("message")
         if not isinstance(message, dict):
             return UNKNOWN
-        thread = _text(value.get("parent_tool_use_id"))
+        thread = as_text(value.get("parent_tool_use_id"))
         if message.get("model") == anthropic.SYNTHETIC or value.get("is_api_error_message") is True:
             return self._synthetic(value, message, thread)
         message_id = anthropic.kept(message.get("id"))
@@ -354,12 +355,12 @@ class Mapper:
         return None
 
     def _block(self, message: Message, content: dict[str, Any], stamp: Stamp) -> None:
-        kind = _text(content.get("type")) or ""
+        kind = as_text(content.get("type")) or ""
         streamed = message.closes(kind)
         if streamed is not None:
             streamed.whole = True
         if kind in TEXTS:
-            text = _text(content.get(kind)) or ""
+            text = as_text(content.get(kind)) or ""
             if streamed is not None:
                 self.out.final(TEXTS[kind], streamed.index, text, stamp)
             else:
@@ -369,7 +370,7 @@ class Mapper:
         elif kind in anthropic.CALLS and isinstance(content.get("id"), str):
             if streamed is not None:
                 streamed.call = content["id"]
-            self.out.call(content["id"], _text(content.get("name")), content.get("input"), stamp)
+            self.out.call(content["id"], as_text(content.get("name")), content.get("input"), stamp)
             self._show(self.plan.call(content), stamp)
         else:
             anthropic.other_block(self.out, content, stamp)
@@ -419,19 +420,19 @@ class Mapper:
         return outcome
 
     def _tool_result(self, content: dict[str, Any], raw: Any, metas: Any, stamp: Stamp) -> None:
-        call_id = _text(content.get("tool_use_id"))
+        call_id = as_text(content.get("tool_use_id"))
         if call_id is None:
             return
         anthropic.tool_result(self.out, call_id, content, raw, stamp)
         self._show(self.plan.result(call_id, anthropic.has_failed(content, raw), raw), stamp)
         if stamp.parent is None:
             self.last = call_id
-        for meta in map(_dict, _list(metas)):
+        for meta in map(as_dict, as_list(metas)):
             if meta.get("id") != call_id:
                 continue
             if isinstance(meta.get("non_execution_kind"), str):
                 self.denied.add(call_id)
-            decision = _text(_dict(meta.get("permission_decision")).get("decision"))
+            decision = as_text(as_dict(meta.get("permission_decision")).get("decision"))
             if call_id in self.asked and decision is not None:
                 self.asked.discard(call_id)
                 self.out.state("approval", stamp, phase="settled", toolCallId=call_id, decision=decision)
@@ -454,7 +455,7 @@ class Mapper:
         stamp.extra = anthropic.extra_of(value, "stop_reason")
         self._remember(None)
         self.out.commit(None)
-        answer = _text(value.get("result")) or ""
+        answer = as_text(value.get("result")) or ""
         failed = value.get("is_error") is True
         if failed:
             self._report(value, answer, stamp)
@@ -464,7 +465,7 @@ class Mapper:
             self.last = None
         self._run_usage(value, stamp)
         outcome = self._outcome(value, failed, answer)
-        reason = _text(value.get("terminal_reason")) or _text(value.get("subtype"))
+        reason = as_text(value.get("terminal_reason")) or as_text(value.get("subtype"))
         self.out.state("turn", stamp, phase="end", outcome=outcome, reason=reason)
         self.out.state("end", stamp, outcome=outcome, reason=reason)
         self.running = self.interrupted = self.capped = False
@@ -475,17 +476,17 @@ class Mapper:
 
     def _report(self, value: dict[str, Any], answer: str, stamp: Stamp) -> None:
         """The errors that a result names, unless a synthetic record told them before."""
-        errors = [text for text in _list(value.get("errors")) if isinstance(text, str)]
+        errors = [text for text in as_list(value.get("errors")) if isinstance(text, str)]
         if not errors and answer:
             errors = [answer]
         if not errors and self.error is None:
-            errors = [_text(value.get("subtype")) or "error"]
+            errors = [as_text(value.get("subtype")) or "error"]
         for text in errors:
             if ev.clean(text) != self.error:
                 self.out.error(text, stamp, fatal=True)
 
     def _outcome(self, value: dict[str, Any], failed: bool, answer: str) -> str:
-        subtype, reason = _text(value.get("subtype")) or "", _text(value.get("terminal_reason"))
+        subtype, reason = as_text(value.get("subtype")) or "", as_text(value.get("terminal_reason"))
         if subtype.startswith("error_max_"):
             return "limit"  # before 2.1.112 is_error was false here
         if reason in ABORTS or (subtype == "error_during_execution" and self.interrupted):
@@ -497,8 +498,8 @@ class Mapper:
             return "incomplete"  # a call waits for someone's word
         if value.get("stop_reason") == "max_tokens":
             return "limit"
-        for denial in _list(value.get("permission_denials")):
-            call_id = _text(_dict(denial).get("tool_use_id"))
+        for denial in as_list(value.get("permission_denials")):
+            call_id = as_text(as_dict(denial).get("tool_use_id"))
             if call_id is not None:
                 self.denied.add(call_id)
         return "denied" if self.last is not None and self.last in self.denied else "completed"
@@ -526,15 +527,15 @@ class Mapper:
     # ------------------------------------------------------------ system and control records
 
     def _system(self, value: dict[str, Any]) -> Outcome:
-        subtype = _text(value.get("subtype")) or ""
+        subtype = as_text(value.get("subtype")) or ""
         stamp = self._stamp(value, None)
         if subtype == "init":
             self.out.session_state(
                 stamp,
                 sessionId=stamp.session_id,
-                version=_text(value.get("claude_code_version")),
-                model=_text(value.get("model")),
-                cwd=_text(value.get("cwd")),
+                version=as_text(value.get("claude_code_version")),
+                model=as_text(value.get("model")),
+                cwd=as_text(value.get("cwd")),
             )
             self._start(stamp)
             return None
@@ -548,12 +549,12 @@ class Mapper:
                 attempt=count(value.get("attempt")),
                 maxAttempts=count(value.get("max_retries")),
                 delayMs=price(value.get("retry_delay_ms")),
-                message=_text(value.get("error")),
+                message=as_text(value.get("error")),
             )
             return None
         if subtype in ("model_fallback", "model_refusal_fallback"):
             self._retract(value.get("retracted_message_uuids"), stamp)
-            self.out.state("model", stamp, model=_text(value.get("fallback_model")))
+            self.out.state("model", stamp, model=as_text(value.get("fallback_model")))
             return None
         if subtype == "permission_denied":
             return self._denied(value, stamp)
@@ -563,21 +564,21 @@ class Mapper:
 
     def _compaction(self, value: dict[str, Any], stamp: Stamp) -> Outcome:
         if value["subtype"] == "compact_boundary":
-            trigger = _text(_dict(value.get("compact_metadata")).get("trigger"))
+            trigger = as_text(as_dict(value.get("compact_metadata")).get("trigger"))
             self.out.state("compaction", stamp, phase="end", trigger=trigger, success=True)
             return None
         if value.get("status") == "compacting":
             self.out.state("compaction", stamp, phase="start")
             return None
-        result = _text(value.get("compact_result"))
+        result = as_text(value.get("compact_result"))
         if result is None or result == "success":  # of success the compact_boundary tells
             return "status"
-        message = _text(value.get("compact_error"))
+        message = as_text(value.get("compact_error"))
         self.out.state("compaction", stamp, phase="end", success=False, message=message)
         return None
 
     def _denied(self, value: dict[str, Any], stamp: Stamp) -> Outcome:
-        call_id = _text(value.get("tool_use_id"))
+        call_id = as_text(value.get("tool_use_id"))
         if call_id is not None:
             self.denied.add(call_id)
         self.out.state(
@@ -585,17 +586,17 @@ class Mapper:
             stamp,
             phase="settled",
             toolCallId=call_id,
-            toolName=_text(value.get("tool_name")),
+            toolName=as_text(value.get("tool_name")),
             decision="denied",
-            message=_text(value.get("message")),
+            message=as_text(value.get("message")),
         )
         return None
 
     def _control(self, value: dict[str, Any]) -> Outcome:
-        request = _dict(value.get("request"))
+        request = as_dict(value.get("request"))
         if request.get("subtype") != "can_use_tool":
             return "control"
-        call_id = _text(request.get("tool_use_id"))
+        call_id = as_text(request.get("tool_use_id"))
         if call_id is not None:
             self.asked.add(call_id)
         self.out.state(
@@ -603,8 +604,8 @@ class Mapper:
             Stamp(),
             phase="requested",
             toolCallId=call_id,
-            toolName=_text(request.get("tool_name")),
-            message=_text(request.get("description")),
+            toolName=as_text(request.get("tool_name")),
+            message=as_text(request.get("description")),
         )
         return None
 
@@ -612,7 +613,7 @@ class Mapper:
         """A sign of life of a call. The record's own parent_tool_use_id is that call, not who delegated it."""
         if not isinstance(call_id, str) or not self.out.is_open(call_id):
             return "task"
-        stamp = Stamp(session_id=_text(value.get("session_id")), parent=self.out.thread_of(call_id))
+        stamp = Stamp(session_id=as_text(value.get("session_id")), parent=self.out.thread_of(call_id))
         self.out.update(call_id, stamp, status="in_progress")
         return None
 
@@ -644,11 +645,11 @@ class Mapper:
 
     def _stamp(self, value: dict[str, Any], message: Message | None) -> Stamp:
         return Stamp(
-            session_id=_text(value.get("session_id")),
+            session_id=as_text(value.get("session_id")),
             message_id=message.id if message is not None else None,
-            timestamp=_text(value.get("timestamp")),
+            timestamp=as_text(value.get("timestamp")),
             model=message.model if message is not None else None,
-            parent=_text(value.get("parent_tool_use_id")),
+            parent=as_text(value.get("parent_tool_use_id")),
         )
 
     def _usage(self, message: Message, usage: Any, stamp: Stamp) -> None:
@@ -656,7 +657,7 @@ class Mapper:
         for name, number in anthropic.usage_counts(usage).items():
             if number or name not in message.counts:
                 message.counts[name] = number
-        message.tier = anthropic.kept(_dict(usage).get("service_tier")) or message.tier
+        message.tier = anthropic.kept(as_dict(usage).get("service_tier")) or message.tier
         self.out.usage("call", anthropic.usage_of(message.counts, tier=message.tier), stamp, key=message.key)
 
     # ------------------------------------------------------------ what results repeat
@@ -697,15 +698,3 @@ def _keep(texts: list[str], text: str) -> None:
 def _core(text: str) -> str:
     """What of a text is compared."""
     return ev.clean(text).strip(" \t\r\n")
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

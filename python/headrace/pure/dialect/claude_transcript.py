@@ -17,6 +17,7 @@ from ..emit import Emitter, count, price
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_text
 from . import SURE, UNKNOWN, Outcome, Sign, anthropic
 
 NAME = "claude-transcript"
@@ -80,11 +81,11 @@ def sign(record: dict[str, Any]) -> Sign | None:
     if "parentUuid" in record and isinstance(record.get("sessionId"), str):
         message = record.get("message")
         if kind in ("user", "assistant") and isinstance(message, dict) and "content" in message:
-            return Sign(SURE, f"a {kind} line with parentUuid and message.content", _text(record.get("version")))
+            return Sign(SURE, f"a {kind} line with parentUuid and message.content", as_text(record.get("version")))
         if kind == "attachment" and isinstance(record.get("attachment"), dict):
-            return Sign(SURE, "an attachment line with parentUuid", _text(record.get("version")))
+            return Sign(SURE, "an attachment line with parentUuid", as_text(record.get("version")))
         if kind in ("system", "progress") and "isSidechain" in record:
-            return Sign(SURE, f"a {kind} line with parentUuid and isSidechain", _text(record.get("version")))
+            return Sign(SURE, f"a {kind} line with parentUuid and isSidechain", as_text(record.get("version")))
         return None
     for name, key in _MARKS:
         if kind == name and key in record and ("sessionId" in record or name in ("summary", "file-history-snapshot")):
@@ -107,7 +108,7 @@ class Mapper:
 
     def map(self, record: Record) -> Outcome:
         value = record.value
-        kind, uuid = value.get("type"), _text(value.get("uuid"))
+        kind, uuid = value.get("type"), as_text(value.get("uuid"))
         if uuid is not None and uuid in self.seen:
             return AGAIN
         if kind in ("user", "assistant") and isinstance(value.get("message"), dict):
@@ -118,7 +119,7 @@ class Mapper:
                 self.seen[uuid] = thread
             return self._message(value, value["message"], thread)
         if uuid is not None:
-            self.seen[uuid] = self.seen.get(_text(value.get("parentUuid")) or "")
+            self.seen[uuid] = self.seen.get(as_text(value.get("parentUuid")) or "")
         if kind == "system":
             return self._system(value)
         if kind == "attachment":
@@ -126,7 +127,7 @@ class Mapper:
         if kind == "cost-state":
             counts = anthropic.model_usage(value.get("modelUsage"))
             usage = anthropic.usage_of(counts, price(value.get("totalCostUSD")))
-            self.out.usage("run", usage, Stamp(session_id=_text(value.get("sessionId"))))
+            self.out.usage("run", usage, Stamp(session_id=as_text(value.get("sessionId"))))
             return None
         return IGNORED.get(kind, UNKNOWN) if isinstance(kind, str) else UNKNOWN
 
@@ -142,7 +143,7 @@ class Mapper:
 
     def _message(self, value: dict[str, Any], message: dict[str, Any], thread: str | None) -> Outcome:
         stamp = Stamp(
-            session_id=_text(value.get("sessionId")), timestamp=_text(value.get("timestamp")), parent=thread or None
+            session_id=as_text(value.get("sessionId")), timestamp=as_text(value.get("timestamp")), parent=thread or None
         )
         if thread == "":
             if value["type"] == "user":
@@ -156,7 +157,7 @@ class Mapper:
         return self._assistant(value, message, stamp)
 
     def _assistant(self, value: dict[str, Any], message: dict[str, Any], stamp: Stamp) -> Outcome:
-        stamp.message_id, stamp.model = _text(message.get("id")), _text(message.get("model"))
+        stamp.message_id, stamp.model = as_text(message.get("id")), as_text(message.get("model"))
         stamp.extra = anthropic.extra_of(message, "stop_reason")
         thread = stamp.parent
         if thread not in self.current or stamp.message_id is None or self.current[thread] != stamp.message_id:
@@ -169,26 +170,26 @@ class Mapper:
                 self._start(stamp)
         kind = ""
         for content in anthropic.blocks_of(message.get("content")):
-            kind = _text(content.get("type")) or ""
+            kind = as_text(content.get("type")) or ""
             if kind != self.ends[thread] or "apiBlockIndex" in value:
                 self.out.close(thread)
             self.ends[thread] = kind
             self._block(kind, content, stamp)
         self._usage(value, message, stamp)
         if thread is None:
-            self._stop(_text(message.get("stop_reason")), kind, stamp)
+            self._stop(as_text(message.get("stop_reason")), kind, stamp)
         return None
 
     def _block(self, kind: str, content: dict[str, Any], stamp: Stamp) -> None:
         if kind in anthropic.TEXTS:
             # pieces of one text, as gateways print them, lie on lines that follow each other
-            self.out.delta(anthropic.TEXTS[kind], kind, _text(content.get(kind)) or "", stamp)
+            self.out.delta(anthropic.TEXTS[kind], kind, as_text(content.get(kind)) or "", stamp)
         elif kind in anthropic.CALLS and isinstance(content.get("id"), str):
             arguments = content.get("input")
             prompt = arguments.get("prompt") if isinstance(arguments, dict) else None
             if content.get("name") in ("Task", "Agent") and isinstance(prompt, str):
                 self.delegations[content["id"]] = prompt
-            self.out.call(content["id"], _text(content.get("name")), arguments, stamp)
+            self.out.call(content["id"], as_text(content.get("name")), arguments, stamp)
             self._show(self.plan.call(content), stamp)
         else:
             anthropic.other_block(self.out, content, stamp)
@@ -197,7 +198,7 @@ class Mapper:
         """The usage of the call, final in newer versions; 0.2 prices each line, which was a whole message."""
         counts = anthropic.usage_counts(message.get("usage"))
         usage = anthropic.usage_of(counts, price(value.get("costUSD")))
-        key = _text(message.get("id")) or f"line {self.out.line}"
+        key = as_text(message.get("id")) or f"line {self.out.line}"
         self.out.usage("call", usage, stamp, key=key, side=side)
 
     def _stop(self, reason: str | None, kind: str, stamp: Stamp) -> None:
@@ -240,7 +241,7 @@ class Mapper:
         return outcome
 
     def _tool_result(self, content: dict[str, Any], raw: Any, stamp: Stamp) -> None:
-        call_id = _text(content.get("tool_use_id"))
+        call_id = as_text(content.get("tool_use_id"))
         if call_id is None:
             return
         agent = raw.get("agentId") if isinstance(raw, dict) else None
@@ -268,11 +269,11 @@ class Mapper:
     # ------------------------------------------------------------ other lines
 
     def _system(self, value: dict[str, Any]) -> Outcome:
-        subtype = _text(value.get("subtype")) or ""
-        stamp = Stamp(session_id=_text(value.get("sessionId")), timestamp=_text(value.get("timestamp")))
+        subtype = as_text(value.get("subtype")) or ""
+        stamp = Stamp(session_id=as_text(value.get("sessionId")), timestamp=as_text(value.get("timestamp")))
         if subtype == "compact_boundary":
             data = value.get("compactMetadata")
-            trigger = _text(data.get("trigger")) if isinstance(data, dict) else None
+            trigger = as_text(data.get("trigger")) if isinstance(data, dict) else None
             self.out.state("compaction", stamp, phase="end", trigger=trigger, success=True)
             return None
         if subtype == "api_error":
@@ -294,7 +295,7 @@ class Mapper:
             return "attachment"
         if value.get("isSidechain") is True or content.get("commandMode", "prompt") != "prompt":
             return "attachment"
-        stamp = Stamp(session_id=_text(value.get("sessionId")), timestamp=_text(value.get("timestamp")))
+        stamp = Stamp(session_id=as_text(value.get("sessionId")), timestamp=as_text(value.get("timestamp")))
         outcome: Outcome = "attachment"
         for block in anthropic.blocks_of(content.get("prompt")):
             if self._prompt(value, block, stamp):
@@ -307,7 +308,7 @@ class Mapper:
         """The call that a sidechain belongs to, "" if none is known; None for the file's own conversation."""
         if self.own or value.get("isSidechain") is not True:
             return None
-        agent, parent = _text(value.get("agentId")) or "", _text(value.get("parentUuid")) or ""
+        agent, parent = as_text(value.get("agentId")) or "", as_text(value.get("parentUuid")) or ""
         call_id = self.agents.get(agent) or self.seen.get(parent)
         if call_id is None:
             prompt = anthropic.joined_text(value["message"].get("content"))
@@ -321,9 +322,9 @@ class Mapper:
         self.out.session_state(
             Stamp(session_id=stamp.session_id, timestamp=stamp.timestamp),
             sessionId=stamp.session_id,
-            version=_text(value.get("version")),
+            version=as_text(value.get("version")),
             model=stamp.model,
-            cwd=_text(value.get("cwd")),
+            cwd=as_text(value.get("cwd")),
         )
 
     def _start(self, stamp: Stamp) -> None:
@@ -337,7 +338,3 @@ def _is_machine(value: dict[str, Any]) -> bool:
     kind = origin.get("kind") if isinstance(origin, dict) else None
     marked = any(value.get(key) is True for key in ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly"))
     return marked or value.get("rowSource") == "harness" or kind not in (None, "human", "user")
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

@@ -16,6 +16,7 @@ from ..emit import Emitter, count, tokens
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_text
 from . import SURE, UNKNOWN, Outcome, Sign
 
 NAME = "copilot"
@@ -149,16 +150,16 @@ class Mapper:
 
     def stamp(self, value: dict[str, Any], data: dict[str, Any]) -> Stamp:
         """Whose record it is: a sub-agent goes by the call that delegated, by its own id if that was not told."""
-        agent = _text(value.get("agentId"))
-        parent = _text(data.get("parentToolCallId"))
+        agent = as_text(value.get("agentId"))
+        parent = as_text(data.get("parentToolCallId"))
         if agent is not None:
-            call_id = _text(data.get("toolCallId"))
+            call_id = as_text(data.get("toolCallId"))
             if value.get("type") == "subagent.started" and call_id is not None:
                 self.agents[ev.clean(agent)] = ev.clean(call_id)
             parent = self.agents.get(ev.clean(agent)) or parent or agent
         return Stamp(
-            message_id=_text(data.get("messageId")),
-            timestamp=_text(value.get("timestamp")),
+            message_id=as_text(data.get("messageId")),
+            timestamp=as_text(value.get("timestamp")),
             parent=None if parent is None else ev.clean(parent),
         )
 
@@ -176,13 +177,13 @@ class Mapper:
         if kind == "user.message":
             return self._user(data, stamp)
         if kind == "model.call_failure":
-            message = _text(data.get("errorMessage")) or _text(data.get("failureKind"))
+            message = as_text(data.get("errorMessage")) or as_text(data.get("failureKind"))
             if message is not None:
                 self.out.error(message, stamp, fatal=False, notice=True)
             return None
         if kind == "abort":
             self.failed = "cancelled"
-            self.out.error(_text(data.get("reason")) or kind, stamp, fatal=True)
+            self.out.error(as_text(data.get("reason")) or kind, stamp, fatal=True)
             self._end_turn(stamp)
             return None
         return IGNORED.get(kind, UNKNOWN)
@@ -194,7 +195,7 @@ class Mapper:
             return self._delta(ev.MESSAGE, stamp.message_id or "", data, stamp)
         if tail == "reasoning_delta":
             self._seat(stamp).streamed = True
-            return self._delta(ev.THOUGHT, _text(data.get("reasoningId")) or "", data, stamp)
+            return self._delta(ev.THOUGHT, as_text(data.get("reasoningId")) or "", data, stamp)
         if tail == "message":
             return self._message(data, stamp)
         if tail == "reasoning":
@@ -213,7 +214,7 @@ class Mapper:
         if tail == "turn_retry":
             self.out.abandon(stamp.parent, stamp)
             self.seats[stamp.parent or ""] = Seat()
-            self.out.state("retry", stamp, phase="start", message=_text(data.get("reason")))
+            self.out.state("retry", stamp, phase="start", message=as_text(data.get("reason")))
             return None
         if tail == "idle":
             self._end_turn(stamp)
@@ -227,7 +228,7 @@ class Mapper:
         return self.seats.setdefault(stamp.parent or "", Seat())
 
     def _delta(self, kind: str, key: str, data: dict[str, Any], stamp: Stamp) -> Outcome:
-        text = _text(data.get("deltaContent"))
+        text = as_text(data.get("deltaContent"))
         if not text:
             return "empty text"
         if kind == ev.MESSAGE and stamp.parent is None:
@@ -237,13 +238,13 @@ class Mapper:
 
     def _message(self, data: dict[str, Any], stamp: Stamp) -> Outcome:
         """The whole answer of a model call."""
-        stamp.model = _text(data.get("model"))
+        stamp.model = as_text(data.get("model"))
         seat = self._seat(stamp)
-        thought = _text(data.get("reasoningText"))
+        thought = as_text(data.get("reasoningText"))
         if thought and not seat.streamed:
             seat.told = thought
             self.out.whole(ev.THOUGHT, thought, stamp)
-        text = _text(data.get("content"))
+        text = as_text(data.get("content"))
         if text is not None:
             self.out.final(ev.MESSAGE, ev.clean(stamp.message_id or ""), text, stamp)
         if text and stamp.parent is None:
@@ -253,19 +254,19 @@ class Mapper:
         seat.answered = not requests
         self.out.next_turn()
         for request in requests:
-            call_id = _text(request.get("toolCallId"))
+            call_id = as_text(request.get("toolCallId"))
             if call_id is not None:
-                self._call(call_id, _text(request.get("name")), request, stamp, "pending")
+                self._call(call_id, as_text(request.get("name")), request, stamp, "pending")
         return None
 
     def _reasoning(self, data: dict[str, Any], stamp: Stamp) -> Outcome:
         """The thought again, after the message."""
-        seat, text = self._seat(stamp), _text(data.get("content"))
+        seat, text = self._seat(stamp), as_text(data.get("content"))
         if text is None:
             return "empty text"
         if seat.told is not None:
             return "thought again"
-        self.out.final(ev.THOUGHT, ev.clean(_text(data.get("reasoningId")) or ""), text, stamp)
+        self.out.final(ev.THOUGHT, ev.clean(as_text(data.get("reasoningId")) or ""), text, stamp)
         return None
 
     def _user(self, data: dict[str, Any], stamp: Stamp) -> Outcome:
@@ -273,7 +274,7 @@ class Mapper:
         if stamp.parent is None:
             self.failed, self.denied, self.turning = None, False, False
             self._start_turn(stamp)
-        text, source = _text(data.get("content")), _text(data.get("source"))
+        text, source = as_text(data.get("content")), as_text(data.get("source"))
         if not text:
             return "empty text"
         self.out.whole(ev.USER, text, stamp.with_extra({"source": source} if source is not None else None))
@@ -282,17 +283,17 @@ class Mapper:
     # ------------------------------------------------------------ tools
 
     def _call(self, call_id: str, name: str | None, data: dict[str, Any], stamp: Stamp, status: str) -> None:
-        server, tool_name = _text(data.get("mcpServerName")), _text(data.get("mcpToolName"))
+        server, tool_name = as_text(data.get("mcpServerName")), as_text(data.get("mcpToolName"))
         title = f"{server}: {tool_name}" if server and tool_name else None
         self.out.call(call_id, name, data.get("arguments"), stamp, status=status, title=title)
 
     def _tool(self, tail: str, data: dict[str, Any], stamp: Stamp) -> Outcome:
-        call_id = _text(data.get("toolCallId"))
+        call_id = as_text(data.get("toolCallId"))
         if tail == "execution_start" and call_id is not None:
             if self.out.is_open(call_id):
                 self.out.update(call_id, stamp, status="in_progress", started_at=stamp.timestamp)
             else:
-                self._call(call_id, _text(data.get("toolName")), data, stamp, "in_progress")
+                self._call(call_id, as_text(data.get("toolName")), data, stamp, "in_progress")
             return None
         if tail == "execution_complete" and call_id is not None:
             return None if self._complete(call_id, data, stamp) else "second end of a call"
@@ -328,8 +329,8 @@ class Mapper:
                 "approval",
                 stamp,
                 phase="requested",
-                toolCallId=_text(request.get("toolCallId")),
-                message=_text(request.get("fullCommandText")) or _text(request.get("kind")),
+                toolCallId=as_text(request.get("toolCallId")),
+                message=as_text(request.get("fullCommandText")) or as_text(request.get("kind")),
             )
             return None
         if tail == "completed":
@@ -338,8 +339,8 @@ class Mapper:
                 "approval",
                 stamp,
                 phase="settled",
-                toolCallId=_text(data.get("toolCallId")),
-                decision=_text(result.get("kind")) if isinstance(result, dict) else None,
+                toolCallId=as_text(data.get("toolCallId")),
+                decision=as_text(result.get("kind")) if isinstance(result, dict) else None,
             )
             return None
         return UNKNOWN
@@ -351,32 +352,32 @@ class Mapper:
             context = data.get("context")
             self.out.session_state(
                 stamp,
-                sessionId=_text(data.get("sessionId")),
-                version=_text(data.get("copilotVersion")),
-                model=_text(data.get("selectedModel")),
-                cwd=_text(context.get("cwd")) if isinstance(context, dict) else None,
+                sessionId=as_text(data.get("sessionId")),
+                version=as_text(data.get("copilotVersion")),
+                model=as_text(data.get("selectedModel")),
+                cwd=as_text(context.get("cwd")) if isinstance(context, dict) else None,
             )
             return None
         if tail == "binary_asset":
-            asset, image = _text(data.get("assetId")), _text(data.get("data"))
+            asset, image = as_text(data.get("assetId")), as_text(data.get("data"))
             if asset is not None and image is not None:
                 if len(self.assets) >= ASSETS:
                     self.assets.pop(next(iter(self.assets)))
                 self.assets[ev.clean(asset)] = ev.clean(image)
             return "asset"
         if tail == "tools_updated":
-            self.out.session_state(stamp, model=_text(data.get("model")))
+            self.out.session_state(stamp, model=as_text(data.get("model")))
             return None
         if tail == "model_change":
             if stamp.parent is not None:
                 return "sub-agent"
-            model, effort = _text(data.get("newModel")), _text(data.get("reasoningEffort"))
+            model, effort = as_text(data.get("newModel")), as_text(data.get("reasoningEffort"))
             self.out.state("model", stamp, model=model, effort=effort)
             return None
         if tail == "error":
             return self._error(data, stamp)
         if tail == "warning":
-            self.out.error(_text(data.get("message")) or "warning", stamp, fatal=False, notice=True)
+            self.out.error(as_text(data.get("message")) or "warning", stamp, fatal=False, notice=True)
             return None
         if tail == "idle":
             self._end_turn(stamp)
@@ -390,14 +391,14 @@ class Mapper:
                 stamp,
                 phase="end",
                 success=data.get("success") is not False,
-                summary=_text(data.get("summaryContent")),
-                message=_text(data.get("error")),
+                summary=as_text(data.get("summaryContent")),
+                message=as_text(data.get("error")),
             )
             return None
         return IGNORED.get(f"session.{tail}", UNKNOWN)
 
     def _error(self, data: dict[str, Any], stamp: Stamp) -> Outcome:
-        message, kind = _text(data.get("message")), _text(data.get("errorType"))
+        message, kind = as_text(data.get("message")), as_text(data.get("errorType"))
         if message is None:
             return UNKNOWN
         if stamp.parent is None:
@@ -425,8 +426,8 @@ class Mapper:
 
     def _exit(self, value: dict[str, Any]) -> Outcome:
         """The last line."""
-        stamp = Stamp(timestamp=_text(value.get("timestamp")))
-        self.out.session_state(stamp, sessionId=_text(value.get("sessionId")))
+        stamp = Stamp(timestamp=as_text(value.get("timestamp")))
+        self.out.session_state(stamp, sessionId=as_text(value.get("sessionId")))
         self.turning = False
         code = count(value.get("exitCode"))
         outcome = "denied" if self.denied else "completed"
@@ -441,7 +442,7 @@ class Mapper:
 
 def content_of(result: dict[str, Any], assets: dict[str, str]) -> list[dict[str, Any]]:
     """Tool content: the text, and the images that an MCP server or a viewed file gave (a stored one by asset id)."""
-    text = _text(result.get("content"))
+    text = as_text(result.get("content"))
     blocks = ev.text_content(text) if text else []
     images = result.get("contents")
     if not isinstance(images, list):
@@ -449,10 +450,10 @@ def content_of(result: dict[str, Any], assets: dict[str, str]) -> list[dict[str,
     for item in images if isinstance(images, list) else []:
         if not isinstance(item, dict) or item.get("type") != "image":
             continue
-        asset = _text(item.get("assetId"))
-        data = _text(item.get("data")) or assets.get(ev.clean(asset or ""))
+        asset = as_text(item.get("assetId"))
+        data = as_text(item.get("data")) or assets.get(ev.clean(asset or ""))
         if data is not None:
-            blocks.append(ev.wrapped(ev.image_block(data, _text(item.get("mimeType")) or "")))
+            blocks.append(ev.wrapped(ev.image_block(data, as_text(item.get("mimeType")) or "")))
     return blocks
 
 
@@ -460,8 +461,8 @@ def usage(out: Emitter, value: Any, stamp: Stamp) -> None:
     """One model call: input includes what was read from the cache, output the reasoning. `cost` is no money."""
     if not isinstance(value, dict):
         return
-    key = _text(value.get("apiCallId"))
-    stamp.model = _text(value.get("model"))
+    key = as_text(value.get("apiCallId"))
+    stamp.model = as_text(value.get("model"))
     out.usage("call", counters(value), stamp, key=None if key is None else f"call:{key}")
 
 
@@ -473,7 +474,3 @@ def counters(value: dict[str, Any]) -> dict[str, Any]:
         count(value.get("cacheReadTokens")),
         extra=extra,
     )
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

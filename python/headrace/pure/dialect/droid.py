@@ -19,6 +19,7 @@ from ..emit import Emitter, count, tokens, total
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_list, as_text
 from . import SURE, UNKNOWN, Outcome, Sign
 
 NAME = "droid"
@@ -147,14 +148,14 @@ class Mapper:
             self.out.session_state(
                 stamp,
                 sessionId=stamp.session_id,
-                model=_text(value.get("model")),
-                cwd=_text(value.get("cwd")),
+                model=as_text(value.get("model")),
+                cwd=as_text(value.get("cwd")),
             )
             return None
         if kind == "message":
-            return self._message(value.get("role"), _text(value.get("text")), stamp)
+            return self._message(value.get("role"), as_text(value.get("text")), stamp)
         if kind == "reasoning":
-            return self._reasoning(_text(value.get("text")), stamp)
+            return self._reasoning(as_text(value.get("text")), stamp)
         if kind == "tool_call":
             return self._call(value.get("id"), value.get("toolName"), value.get("parameters"), stamp)
         if kind == "tool_result":
@@ -175,9 +176,9 @@ class Mapper:
         kind = value.get("type")
         message_id = value.get("id") if kind in ("message", "reasoning") else None
         return Stamp(
-            session_id=_text(value.get("session_id")),
-            message_id=_text(value.get("messageId") if kind == "tool_call" else message_id),
-            timestamp=ev.iso_millis(value.get("timestamp")) or _text(value.get("timestamp")),
+            session_id=as_text(value.get("session_id")),
+            message_id=as_text(value.get("messageId") if kind == "tool_call" else message_id),
+            timestamp=ev.iso_millis(value.get("timestamp")) or as_text(value.get("timestamp")),
         )
 
     def _message(self, role: Any, text: str | None, stamp: Stamp) -> Outcome:
@@ -226,7 +227,7 @@ class Mapper:
     def _call(self, call_id: Any, name: Any, input: Any, stamp: Stamp) -> Outcome:
         if not isinstance(call_id, str):
             return UNKNOWN
-        call(self.out, self.todos, call_id, _text(name), input, stamp)
+        call(self.out, self.todos, call_id, as_text(name), input, stamp)
         return None
 
     def _result(self, call_id: Any, is_error: Any, content: Any, stamp: Stamp, raw: Any = ...) -> Outcome:
@@ -238,7 +239,7 @@ class Mapper:
         return None
 
     def _completion(self, value: dict[str, Any], stamp: Stamp) -> Outcome:
-        text = _text(value.get("finalText"))
+        text = as_text(value.get("finalText"))
         if text and _without_blanks(ev.clean(text)) != _without_blanks(
             self.answer
         ):  # it is trimmed, and joins the blocks
@@ -252,7 +253,7 @@ class Mapper:
         """The whole output of the json mode."""
         self.out.session_state(stamp, sessionId=stamp.session_id)
         usage(self.out, value.get("usage"), stamp)
-        text, subtype = _text(value.get("result")), _text(value.get("subtype"))
+        text, subtype = as_text(value.get("result")), as_text(value.get("subtype"))
         if value.get("is_error") is True:
             self.out.error(text or subtype or "error", stamp, fatal=True)
             self.out.state("end", stamp, outcome="failed", reason=subtype)
@@ -263,7 +264,7 @@ class Mapper:
         return None
 
     def _error(self, value: dict[str, Any], stamp: Stamp) -> Outcome:
-        message, source = _text(value.get("message")), _text(value.get("source"))
+        message, source = as_text(value.get("message")), as_text(value.get("source"))
         if message is None:
             return UNKNOWN
         if source == "cli" and self.failed:
@@ -283,7 +284,7 @@ class Mapper:
             value = params.get("notification")
             return self._notification(value if isinstance(value, dict) else params, params.get("sessionId"))
         if method == "droid.request_permission":
-            for use in _list(params.get("toolUses")):
+            for use in as_list(params.get("toolUses")):
                 if not isinstance(use, dict):
                     continue
                 inner = use.get("toolUse")
@@ -292,12 +293,12 @@ class Mapper:
                     "approval",
                     Stamp(),
                     phase="requested",
-                    toolCallId=_text(inner.get("id")),
-                    toolName=_text(inner.get("name")),
+                    toolCallId=as_text(inner.get("id")),
+                    toolName=as_text(inner.get("name")),
                 )
             return None
         if method == "droid.ask_user":
-            self.out.state("approval", Stamp(), phase="requested", toolCallId=_text(params.get("toolCallId")))
+            self.out.state("approval", Stamp(), phase="requested", toolCallId=as_text(params.get("toolCallId")))
             return None
         return "request" if method.startswith("droid.") else UNKNOWN
 
@@ -308,9 +309,9 @@ class Mapper:
             settings = result.get("settings")
             self.out.session_state(
                 Stamp(),
-                sessionId=_text(result.get("sessionId")),
-                model=_text(settings.get("modelId")) if isinstance(settings, dict) else None,
-                cwd=_text(result.get("cwd")),
+                sessionId=as_text(result.get("sessionId")),
+                model=as_text(settings.get("modelId")) if isinstance(settings, dict) else None,
+                cwd=as_text(result.get("cwd")),
             )
             return "response"
         message = error.get("message") if isinstance(error, dict) else None
@@ -325,9 +326,9 @@ class Mapper:
     def _notification(self, value: dict[str, Any], session_id: Any) -> Outcome:
         kind = value.get("type")
         stamp = Stamp(
-            session_id=_text(session_id),
-            message_id=_text(value.get("messageId")),
-            timestamp=ev.iso_millis(value.get("timestamp")) or _text(value.get("timestamp")),
+            session_id=as_text(session_id),
+            message_id=as_text(value.get("messageId")),
+            timestamp=ev.iso_millis(value.get("timestamp")) or as_text(value.get("timestamp")),
             parent=self.children.get(clean(session_id) or ""),
         )
         if kind in ("assistant_text_delta", "thinking_text_delta"):
@@ -351,7 +352,7 @@ class Mapper:
         return self._facts(kind, value, stamp)
 
     def _delta(self, kind: str, value: dict[str, Any], stamp: Stamp) -> Outcome:
-        text = _text(value.get("textDelta"))
+        text = as_text(value.get("textDelta"))
         if not text:
             return "empty text"
         stream = self._stream(stamp)
@@ -374,21 +375,21 @@ class Mapper:
 
     def _whole_message(self, message: dict[str, Any], stamp: Stamp) -> Outcome:
         role, content = message.get("role"), message.get("content")
-        stamp.message_id = _text(message.get("id"))
+        stamp.message_id = as_text(message.get("id"))
         stamp.timestamp = stamp.timestamp or ev.iso_millis(message.get("createdAt"))
-        stamp.model = _text(message.get("modelId"))
+        stamp.model = as_text(message.get("modelId"))
         if role == "assistant":
             self._stream(stamp).whole = True
-            self._blocks(_list(content), stamp)
+            self._blocks(as_list(content), stamp)
             return None
         if role != "user":
             return "message of the harness"
         if message.get("visibility") == "llm_only":
             return "harness reminder"
-        for block in _list(content):
+        for block in as_list(content):
             kind = block.get("type") if isinstance(block, dict) else None
             if kind == "text":
-                self._message("user", _text(block.get("text")), stamp)
+                self._message("user", as_text(block.get("text")), stamp)
             elif kind == "image":
                 user_image(self.out, block, stamp)
         return None
@@ -414,10 +415,10 @@ class Mapper:
 
     def _tool_use(self, block: dict[str, Any], stamp: Stamp) -> Outcome:
         """A call, which may come again with more of its arguments."""
-        call_id, input = _text(block.get("id")), block.get("input")
+        call_id, input = as_text(block.get("id")), block.get("input")
         if call_id is None:
             return UNKNOWN
-        name, key = _text(block.get("name")), ev.clean(call_id)
+        name, key = as_text(block.get("name")), ev.clean(call_id)
         if not self.out.is_open(call_id):
             self.inputs[key] = input
             return self._call(call_id, name, input, stamp)
@@ -432,15 +433,15 @@ class Mapper:
         return None
 
     def _progress(self, value: dict[str, Any], stamp: Stamp) -> Outcome:
-        call_id, update = _text(value.get("toolUseId")), value.get("update")
+        call_id, update = as_text(value.get("toolUseId")), value.get("update")
         if call_id is None:
             return UNKNOWN
-        text = _text(update.get("text")) if isinstance(update, dict) else None
+        text = as_text(update.get("text")) if isinstance(update, dict) else None
         content = ev.text_content(text) if text else None
         return None if self.out.update(call_id, stamp, status="in_progress", content=content) else "late progress"
 
     def _failure(self, value: dict[str, Any], stamp: Stamp) -> Outcome:
-        message = _text(value.get("message"))
+        message = as_text(value.get("message"))
         if message is None:
             return UNKNOWN
         self.failed = True
@@ -454,7 +455,7 @@ class Mapper:
                 if isinstance(value.get(key), dict):
                     rpc_usage(self.out, value[key], stamp)
                     break
-            reason = _text(value.get("reason"))
+            reason = as_text(value.get("reason"))
             self.turning = self.turning or stamp.parent is None
             self._end(reason or "completed", stamp)
             return None
@@ -489,28 +490,28 @@ class Mapper:
         if kind == "settings_updated":
             settings = value.get("settings")
             settings = settings if isinstance(settings, dict) else {}
-            model, effort = _text(settings.get("modelId")), _text(settings.get("reasoningEffort"))
+            model, effort = as_text(settings.get("modelId")), as_text(settings.get("reasoningEffort"))
             self.out.state("model", stamp, model=model, effort=effort)
             return None
         if kind == "session_title_updated":
-            self.out.session_state(stamp, title=_text(value.get("title")))
+            self.out.session_state(stamp, title=as_text(value.get("title")))
             return None
         if kind == "session_working_directory_changed":
-            self.out.session_state(stamp, cwd=_text(value.get("cwd")))
+            self.out.session_state(stamp, cwd=as_text(value.get("cwd")))
             return None
         if kind == "session_compacted":
             self.out.state("compaction", stamp, phase="end", success=True)
             return None
         if kind == "llm_retry":
-            attempt, reason = count(value.get("attempt")), _text(value.get("reason"))
+            attempt, reason = count(value.get("attempt")), as_text(value.get("reason"))
             stream = self.streams.get(stamp.parent or "")
             if stream is not None and not stream.whole:
                 self.out.abandon(stamp.parent, stamp)
             self.out.state("retry", stamp, phase="start", attempt=attempt, message=reason)
             return None
         if kind == "permission_resolved":
-            decision = _text(value.get("selectedOption"))
-            for call_id in _list(value.get("toolUseIds")):
+            decision = as_text(value.get("selectedOption"))
+            for call_id in as_list(value.get("toolUseIds")):
                 if isinstance(call_id, str):
                     self.out.state("approval", stamp, phase="settled", toolCallId=call_id, decision=decision)
             return None
@@ -595,7 +596,7 @@ def is_refusal(text: str, refusal: str | None) -> bool:
 def content_of(content: Any) -> list[dict[str, Any]]:
     """Tool content from text and image blocks."""
     blocks = []
-    for block in _list(content):
+    for block in as_list(content):
         if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
             blocks.append(ev.wrapped(ev.text_block(block["text"])))
         elif isinstance(block, dict) and block.get("type") == "image":
@@ -609,7 +610,7 @@ def image_of(block: dict[str, Any]) -> dict[str, Any] | None:
     source = block.get("source")
     if not isinstance(source, dict) or not isinstance(source.get("data"), str):
         return None
-    return ev.image_block(source["data"], _text(source.get("media_type")) or _text(source.get("mediaType")) or "")
+    return ev.image_block(source["data"], as_text(source.get("media_type")) or as_text(source.get("mediaType")) or "")
 
 
 def user_image(out: Emitter, block: dict[str, Any], stamp: Stamp) -> None:
@@ -650,14 +651,6 @@ _BLANKS = str.maketrans("", "", " \t\r\n\x0b\x0c\xa0\ufeff\u2028\u2029")
 
 def _without_blanks(text: str) -> str:
     return text.translate(_BLANKS)
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def clean(value: Any) -> str | None:

@@ -14,6 +14,7 @@ from ..emit import Emitter, count
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_text
 from . import SURE, UNKNOWN, Outcome, Sign, droid
 
 NAME = "droid-session"
@@ -53,19 +54,19 @@ class Mapper:
     def map(self, record: Record) -> Outcome:
         value = record.value
         kind = value.get("type")
-        stamp = Stamp(timestamp=_text(value.get("timestamp")))
+        stamp = Stamp(timestamp=as_text(value.get("timestamp")))
         if kind == "session_start":
             self.out.session_state(
                 stamp,
-                sessionId=_text(value.get("id")),
-                cwd=_text(value.get("cwd")),
-                title=_text(value.get("title")),
+                sessionId=as_text(value.get("id")),
+                cwd=as_text(value.get("cwd")),
+                title=as_text(value.get("title")),
             )
             return None
         if kind == "message" and isinstance(value.get("message"), dict):
             return self._message(value.get("id"), value["message"], stamp)
         if kind == "agent_turn_outcome":
-            return self._turn_outcome(_text(value.get("reason")), stamp)
+            return self._turn_outcome(as_text(value.get("reason")), stamp)
         return IGNORED.get(kind, UNKNOWN) if isinstance(kind, str) else UNKNOWN
 
     def close(self) -> None:
@@ -84,7 +85,7 @@ class Mapper:
         role, content = message.get("role"), message.get("content")
         blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
         if role == "assistant":
-            stamp.message_id, stamp.model = _text(message_id), _text(message.get("modelId"))
+            stamp.message_id, stamp.model = as_text(message_id), as_text(message.get("modelId"))
             self.out.session_state(Stamp(timestamp=stamp.timestamp), model=stamp.model)
             return self._assistant(blocks, stamp)
         if role != "user":
@@ -110,7 +111,7 @@ class Mapper:
             elif kind == "thinking" and isinstance(block.get("thinking"), str):
                 self.out.whole(ev.THOUGHT, block["thinking"], stamp)
             elif kind == "tool_use" and isinstance(block.get("id"), str):
-                droid.call(self.out, self.todos, block["id"], _text(block.get("name")), block.get("input"), stamp)
+                droid.call(self.out, self.todos, block["id"], as_text(block.get("name")), block.get("input"), stamp)
             else:
                 continue
             told = None
@@ -155,7 +156,3 @@ class Mapper:
         self.out.commit(None)
         self.out.state("turn", stamp, phase="end", outcome=outcome, reason=reason)
         return None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

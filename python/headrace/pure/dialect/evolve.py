@@ -16,6 +16,7 @@ from ..emit import Emitter, count, price, scoped, tokens
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_text
 from . import SURE, UNKNOWN, Outcome, Sign
 
 NAME = "evolve"
@@ -101,10 +102,10 @@ class Mapper:
     def _stamp(self, value: dict[str, Any]) -> Stamp:
         extra = value.get("extra")
         return Stamp(
-            session_id=_text(value.get("sessionId")),
-            message_id=_text(value.get("messageId")),
-            timestamp=_text(value.get("timestamp")),
-            model=_text(value.get("model")),
+            session_id=as_text(value.get("sessionId")),
+            message_id=as_text(value.get("messageId")),
+            timestamp=as_text(value.get("timestamp")),
+            model=as_text(value.get("model")),
             parent=self._clean(value.get("parentToolCallId")),
             extra=extra if isinstance(extra, dict) else None,
         )
@@ -151,13 +152,13 @@ class Mapper:
             return None
         self.out.call(
             call_id,
-            _text(update.get("toolName")),
+            as_text(update.get("toolName")),
             _dict(update.get("rawInput")),
             stamp,
             key=key,
             status=status if status in STATUSES else "pending",
             kind=kind if kind in KINDS else None,
-            title=_text(update.get("title")),
+            title=as_text(update.get("title")),
             content=content,
             locations=locations,
             again=True,
@@ -174,7 +175,7 @@ class Mapper:
             stamp,
             key=self._key(call_id, stamp, starts=False),
             status=status if status in STATUSES else None,
-            title=_text(update.get("title")),
+            title=as_text(update.get("title")),
             content=_content(update.get("content")),
             locations=_locations(update.get("locations")),
             raw_output=update.get("rawOutput", ...),
@@ -200,7 +201,7 @@ class Mapper:
         return None
 
     def _error(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
-        message = _text(update.get("message"))
+        message = as_text(update.get("message"))
         if message is None:
             return UNKNOWN
         fatal = update.get("fatal") is True
@@ -227,7 +228,7 @@ class Mapper:
         return None
 
     def _state(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
-        name = _text(update.get("state"))
+        name = as_text(update.get("state"))
         if name is None or name not in STATES:
             return UNKNOWN
         self.stateful = True
@@ -254,7 +255,7 @@ class Mapper:
 def _detail(value: Any, kind: str) -> Any:
     """A state's detail, if it has the type that the state wants."""
     if kind == TEXT:
-        return _text(value)
+        return as_text(value)
     if kind == FLAG:
         return value if isinstance(value, bool) else None
     return count(value) if kind == COUNT else price(value)
@@ -264,7 +265,7 @@ def _image(block: dict[str, Any]) -> dict[str, Any] | None:
     data, mime = block.get("data"), block.get("mimeType")
     if block.get("type") != "image" or not isinstance(data, str) or not isinstance(mime, str):
         return None
-    return ev.image_block(data, mime, _text(block.get("uri")))
+    return ev.image_block(data, mime, as_text(block.get("uri")))
 
 
 def _content(items: Any) -> list[dict[str, Any]]:
@@ -283,7 +284,7 @@ def _content(items: Any) -> list[dict[str, Any]]:
         elif item.get("type") == "diff":
             path, new = item.get("path"), item.get("newText")
             if isinstance(path, str) and isinstance(new, str):
-                content.append(ev.diff(path, _text(item.get("oldText")), new))
+                content.append(ev.diff(path, as_text(item.get("oldText")), new))
     return content
 
 
@@ -298,7 +299,3 @@ def _locations(items: Any) -> list[dict[str, Any]]:
 
 def _dict(value: Any) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

@@ -15,6 +15,7 @@ from ..emit import Emitter, count, price, tokens
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_text
 from . import SURE, UNKNOWN, Outcome, Sign
 
 NAME = "evosci"
@@ -104,10 +105,10 @@ class Mapper:
             self.out.state("compaction", Stamp(), phase="start")
             return None
         if kind == "summarization":
-            self.out.state("compaction", Stamp(), phase="end", success=True, summary=_text(value.get("content")))
+            self.out.state("compaction", Stamp(), phase="end", success=True, summary=as_text(value.get("content")))
             return None
         if kind == "rubric_evaluation":
-            self.rubric = _text(value.get("result"))
+            self.rubric = as_text(value.get("result"))
             return "rubric evaluation"
         if kind == "error":
             return self._error(value)
@@ -124,7 +125,7 @@ class Mapper:
     # ------------------------------------------------------------ records
 
     def _text(self, kind: str, value: dict[str, Any], thread: str | None) -> Outcome:
-        text = _text(value.get("content"))
+        text = as_text(value.get("content"))
         if not text:
             return "empty text"
         if value["type"] == "subagent_text" and thread is None:
@@ -140,10 +141,10 @@ class Mapper:
 
     def _call(self, value: dict[str, Any]) -> Outcome:
         thread = self._thread(value)
-        name, arguments = _text(value.get("name")), value.get("args")
+        name, arguments = as_text(value.get("name")), value.get("args")
         self.out.close(thread)
         self.streaming.pop(thread, None)
-        self.out.call(_text(value.get("id")) or "", name, arguments, Stamp(parent=thread))
+        self.out.call(as_text(value.get("id")) or "", name, arguments, Stamp(parent=thread))
         if name == "write_todos" and isinstance(arguments, dict):
             entries = tool.plan_of(arguments.get("todos"))
             if entries is not None:
@@ -158,7 +159,7 @@ class Mapper:
         status = {True: "completed", False: "failed"}.get(success) if isinstance(success, bool) else None
         content = value.get("content")
         self.out.update(
-            _text(value.get("id")) or "",
+            as_text(value.get("id")) or "",
             Stamp(parent=thread),
             status=status,
             done=True,
@@ -168,7 +169,7 @@ class Mapper:
         return None
 
     def _subagent(self, kind: str, value: dict[str, Any]) -> Outcome:
-        instance, call_id = _text(value.get("instance_id")), _text(value.get("tool_call_id"))
+        instance, call_id = as_text(value.get("instance_id")), as_text(value.get("tool_call_id"))
         if value.get("name") == "tools":
             return "sub-agent that is a plain tool call"
         if kind == "subagent_start" and instance and call_id:
@@ -179,7 +180,7 @@ class Mapper:
 
     def _discard(self, kind: str, value: dict[str, Any]) -> Outcome:
         """Output of a failed attempt is taken back: that of the main agent or of one sub-agent."""
-        instance = _text(value.get("instance_id"))
+        instance = as_text(value.get("instance_id"))
         thread = self.agents.get(instance) if instance else None
         stamp = Stamp(parent=thread)
         if not instance or thread is not None:
@@ -200,7 +201,7 @@ class Mapper:
                 phase="start",
                 attempt=None if attempt is None else attempt - 1,  # printed: the number of the attempt to come
                 delayMs=None if wait is None else wait * 1000,
-                message=_text(value.get("cause")) or _text(value.get("reason")),
+                message=as_text(value.get("cause")) or as_text(value.get("reason")),
             )
         return None
 
@@ -209,9 +210,9 @@ class Mapper:
         if kind == "ask_user":
             questions = value.get("questions")
             first = questions[0] if isinstance(questions, list) and questions else None
-            question = _text(first.get("question")) if isinstance(first, dict) else None
+            question = as_text(first.get("question")) if isinstance(first, dict) else None
             self.out.state(
-                "approval", Stamp(), phase="requested", toolCallId=_text(value.get("tool_call_id")), message=question
+                "approval", Stamp(), phase="requested", toolCallId=as_text(value.get("tool_call_id")), message=question
             )
             return None
         requests = value.get("action_requests")
@@ -221,20 +222,20 @@ class Mapper:
                     "approval",
                     Stamp(),
                     phase="requested",
-                    toolName=_text(request.get("name")),
-                    message=_text(request.get("description")),
+                    toolName=as_text(request.get("name")),
+                    message=as_text(request.get("description")),
                 )
         return None
 
     def _error(self, value: dict[str, Any]) -> Outcome:
-        message = _text(value.get("message")) or ""
+        message = as_text(value.get("message")) or ""
         limit = message.startswith("Recursion limit of ")
         self.out.error(message, Stamp(), fatal=True)
         self.out.state("end", Stamp(), outcome="limit" if limit else "failed", reason="error")
         return None
 
     def _done(self, value: dict[str, Any]) -> Outcome:
-        response = _text(value.get("response"))
+        response = as_text(value.get("response"))
         if response and not self.said:
             self.out.whole(ev.MESSAGE, response, Stamp())  # only the terminal record carries the answer
         outcome, reason = "completed", "done"
@@ -249,7 +250,7 @@ class Mapper:
 
     def _thread(self, value: dict[str, Any]) -> str | None:
         """The delegating call, on a sub-agent's record."""
-        instance = _text(value.get("instance_id"))
+        instance = as_text(value.get("instance_id"))
         return None if instance is None else self.agents.get(instance)
 
     def _end_call(self, thread: str | None) -> None:
@@ -257,7 +258,3 @@ class Mapper:
         self.out.commit(thread)
         self.out.next_turn()
         self.streaming.pop(thread, None)
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

@@ -17,6 +17,7 @@ from ..emit import Emitter, count, tokens, total
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_text
 from . import SURE, UNKNOWN, Outcome, Sign
 
 NAME = "gemini"
@@ -87,10 +88,10 @@ class Mapper:
             return self._result(value)
         if kind == "init":
             self.out.commit(None)
-            model = _text(value.get("model"))
+            model = as_text(value.get("model"))
             self.model = None if model is None else ev.clean(model)
-            stamp = Stamp(timestamp=_text(value.get("timestamp")), model=model)
-            self.out.session_state(stamp, sessionId=_text(value.get("session_id")), model=model)
+            stamp = Stamp(timestamp=as_text(value.get("timestamp")), model=model)
+            self.out.session_state(stamp, sessionId=as_text(value.get("session_id")), model=model)
             return None
         if kind == "error":
             return self._error(value)
@@ -111,7 +112,7 @@ class Mapper:
     # ------------------------------------------------------------ records
 
     def _message(self, value: dict[str, Any]) -> Outcome:
-        text, role = _text(value.get("content")), value.get("role")
+        text, role = as_text(value.get("content")), value.get("role")
         if role == "user":
             self.out.commit(None)
             self.stop, self.refused = None, False
@@ -134,7 +135,11 @@ class Mapper:
         return UNKNOWN
 
     def _call(self, value: dict[str, Any]) -> Outcome:
-        call_id, name, arguments = _text(value.get("tool_id")), _text(value.get("tool_name")), value.get("parameters")
+        call_id, name, arguments = (
+            as_text(value.get("tool_id")),
+            as_text(value.get("tool_name")),
+            value.get("parameters"),
+        )
         if call_id is None:
             return UNKNOWN
         self.out.commit(None)
@@ -145,15 +150,15 @@ class Mapper:
         return None
 
     def _result(self, value: dict[str, Any]) -> Outcome:
-        call_id = _text(value.get("tool_id"))
+        call_id = as_text(value.get("tool_id"))
         if call_id is None:
             return UNKNOWN
         self.out.commit(None)
         self.out.next_turn()
-        status, output, error = value.get("status"), _text(value.get("output")), value.get("error")
+        status, output, error = value.get("status"), as_text(value.get("output")), value.get("error")
         failure: dict[str, Any] = error if isinstance(error, dict) else {}
         if output is None:
-            output = _text(failure.get("message"))
+            output = as_text(failure.get("message"))
         self.refused = failure.get("type") == REFUSED
         self.out.update(
             call_id,
@@ -166,7 +171,7 @@ class Mapper:
         return None
 
     def _error(self, value: dict[str, Any]) -> Outcome:
-        message, fatal = _text(value.get("message")) or "", value.get("severity") == "error"
+        message, fatal = as_text(value.get("message")) or "", value.get("severity") == "error"
         self.out.commit(None)
         stop = stop_of(message)
         self.stop = stop or self.stop
@@ -193,8 +198,8 @@ class Mapper:
 
     def _finish(self, error: dict[str, Any] | None, failed: bool, stamp: Stamp) -> None:
         """The terminal record: what it says, unless an error record has said better."""
-        reason = _text(error.get("type")) if error is not None else None
-        message = _text(error.get("message")) if error is not None else None
+        reason = as_text(error.get("type")) if error is not None else None
+        message = as_text(error.get("message")) if error is not None else None
         if message is not None:
             self.out.error(message, stamp, fatal=True)
         outcome = OUTCOMES.get(reason or "", "failed") if failed else "denied" if self.refused else "completed"
@@ -205,8 +210,8 @@ class Mapper:
     def _document(self, value: dict[str, Any]) -> Outcome:
         """The one object of `--output-format json`: the text of the last turn, counters, what failed."""
         error, warnings, models = value.get("error"), value.get("warnings"), value["stats"]["models"]
-        self.out.session_state(Stamp(), sessionId=_text(value.get("session_id")))
-        self.out.whole(ev.MESSAGE, _text(value.get("response")) or "", Stamp())
+        self.out.session_state(Stamp(), sessionId=as_text(value.get("session_id")))
+        self.out.whole(ev.MESSAGE, as_text(value.get("response")) or "", Stamp())
         for warning in warnings if isinstance(warnings, list) else []:
             if isinstance(warning, str):
                 stop = stop_of(warning)
@@ -227,7 +232,7 @@ class Mapper:
         return None
 
     def _stamp(self, value: dict[str, Any]) -> Stamp:
-        return Stamp(timestamp=_text(value.get("timestamp")), model=self.model)
+        return Stamp(timestamp=as_text(value.get("timestamp")), model=self.model)
 
 
 def stop_of(message: str) -> str | None:
@@ -244,7 +249,3 @@ def plan(out: Emitter, name: str | None, arguments: Any, stamp: Stamp) -> None:
         entries = tool.plan_of(arguments.get("todos"), "description")
         if entries is not None:
             out.plan(entries, stamp)
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

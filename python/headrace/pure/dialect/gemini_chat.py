@@ -16,6 +16,7 @@ from ..emit import Emitter, count, tokens
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_text
 from . import SURE, UNKNOWN, Outcome, Sign, gemini
 
 NAME = "gemini-chat"
@@ -85,10 +86,10 @@ class Mapper:
         """Facts of the session: its header, a patch of it, or a whole old session."""
         directories = value.get("directories")
         self.out.session_state(
-            Stamp(timestamp=_text(value.get("startTime"))),
-            sessionId=_text(value.get("sessionId")),
-            cwd=_text(directories[0]) if isinstance(directories, list) and directories else None,
-            title=None if self.subagent else _text(value.get("summary")),
+            Stamp(timestamp=as_text(value.get("startTime"))),
+            sessionId=as_text(value.get("sessionId")),
+            cwd=as_text(directories[0]) if isinstance(directories, list) and directories else None,
+            title=None if self.subagent else as_text(value.get("summary")),
         )
         messages = value.get("messages")
         if isinstance(messages, list):
@@ -124,7 +125,9 @@ class Mapper:
     def _message(self, value: dict[str, Any], *, told_before: bool) -> Outcome:
         """A message, new or again. ``told_before``: as part of a history, whose calls may stand under other ids."""
         kind, message_id = value.get("type"), ev.clean(value["id"])
-        stamp = Stamp(message_id=value["id"], timestamp=_text(value.get("timestamp")), model=_text(value.get("model")))
+        stamp = Stamp(
+            message_id=value["id"], timestamp=as_text(value.get("timestamp")), model=as_text(value.get("model"))
+        )
         new = message_id not in self.messages
         if kind == "user":
             return self._user(value, message_id, stamp, new)
@@ -191,7 +194,7 @@ class Mapper:
 
     def _announce(self, call: dict[str, Any], message_id: str, stamp: Stamp, told_before: bool) -> str | None:
         """Tells of a call, once; gives its id."""
-        call_id, name = _text(call.get("id")), _text(call.get("name"))
+        call_id, name = as_text(call.get("id")), as_text(call.get("name"))
         if call_id is None:
             return None
         key = ev.clean(call_id)
@@ -217,7 +220,7 @@ class Mapper:
             self.messages[message_id] = _ANSWER  # how a sub-agent ends
         self.out.update(
             call_id,
-            Stamp(message_id=message_id, timestamp=_text(call.get("timestamp")), model=stamp.model),
+            Stamp(message_id=message_id, timestamp=as_text(call.get("timestamp")), model=stamp.model),
             status=status,
             content=content + diff_of(display),
             raw_output=... if display is None else {"resultDisplay": display},
@@ -225,7 +228,7 @@ class Mapper:
 
     def _response(self, value: Any, stamp: Stamp) -> None:
         """A result in a user message: mostly again, sometimes the only one."""
-        call_id = _text(value.get("id")) if isinstance(value, dict) else None
+        call_id = as_text(value.get("id")) if isinstance(value, dict) else None
         if call_id is not None and self.out.is_open(call_id):
             failed = isinstance(value.get("response"), dict) and "error" in value["response"]
             status = "failed" if failed else "completed"
@@ -251,7 +254,7 @@ def _thoughts(value: Any) -> str:
     text = ""
     for thought in value if isinstance(value, list) else []:
         if isinstance(thought, dict):
-            subject, description = _text(thought.get("subject")), _text(thought.get("description"))
+            subject, description = as_text(thought.get("subject")), as_text(thought.get("description"))
             words = [word for word in (f"**{subject}**" if subject else "", description or "") if word]
             text += (("\n\n" if subject else " ") if text and words else "") + " ".join(words)
     return text
@@ -262,7 +265,7 @@ def images_of(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for part in parts:
         data = part.get("inlineData")
         if isinstance(data, dict) and isinstance(data.get("data"), str):
-            mime = _text(data.get("mimeType")) or ""
+            mime = as_text(data.get("mimeType")) or ""
             if mime.startswith("image/"):
                 blocks.append(ev.image_block(data["data"], mime))
     return blocks
@@ -291,7 +294,3 @@ def diff_of(display: Any) -> list[dict[str, Any]]:
     if not isinstance(path, str) or not isinstance(new, str):
         return []
     return [ev.diff(path, old if isinstance(old, str) and display.get("isNewFile") is not True else None, new)]
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

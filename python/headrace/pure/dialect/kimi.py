@@ -16,6 +16,7 @@ from ..emit import Emitter, count, price, scoped
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_text
 from . import SURE, UNKNOWN, Outcome, Sign
 
 NAME = "kimi"
@@ -48,7 +49,7 @@ _FOREIGN = frozenset(
 def sign(record: dict[str, Any]) -> Sign | None:
     role, kind = record.get("role"), record.get("type")
     if role == "meta" and isinstance(kind, str):
-        version = _text(record.get("version")) if kind == "system.version" else None
+        version = as_text(record.get("version")) if kind == "system.version" else None
         return Sign(SURE, f"a meta record {kind}", version)
     if kind == "goal.summary" and "goalId" in record:
         return Sign(SURE, "a goal summary")
@@ -128,7 +129,7 @@ class Mapper:
 
     def _meta(self, kind: Any, value: dict[str, Any]) -> Outcome:
         if kind == "system.version":
-            self.out.session_state(Stamp(), version=_text(value.get("version")))
+            self.out.session_state(Stamp(), version=as_text(value.get("version")))
             return None
         if kind == "turn.step.retrying":
             self.out.state(
@@ -138,11 +139,11 @@ class Mapper:
                 attempt=count(value.get("failed_attempt")),
                 maxAttempts=count(value.get("max_attempts")),
                 delayMs=price(value.get("delay_ms")),
-                message=_text(value.get("error_message")),
+                message=as_text(value.get("error_message")),
             )
             return None
         if kind == "session.resume_hint":
-            self.out.session_state(Stamp(), sessionId=_text(value.get("session_id")))
+            self.out.session_state(Stamp(), sessionId=as_text(value.get("session_id")))
             outcome, reason = self.goal or ("completed", "session.resume_hint")
             self.out.state("end", Stamp(), outcome=outcome, reason=reason)
             return None
@@ -150,7 +151,7 @@ class Mapper:
 
     def _goal(self, value: dict[str, Any]) -> Outcome:
         """The end of a ``/goal`` prompt. A goal that is blocked or paused waits for a person."""
-        status, reason = _text(value.get("status")), _text(value.get("reason"))
+        status, reason = as_text(value.get("status")), as_text(value.get("reason"))
         outcome = "completed" if status == "complete" else "incomplete"
         if status == "blocked" and reason is not None:
             if "token budget " in reason or "turn budget " in reason:
@@ -185,9 +186,9 @@ def say(out: Emitter, content: Any, stamp: Stamp, kind: str = ev.MESSAGE) -> Non
         if not isinstance(part, dict):
             continue
         if part.get("type") == "text":
-            out.whole(kind, _text(part.get("text")) or "", stamp)
+            out.whole(kind, as_text(part.get("text")) or "", stamp)
         elif part.get("type") == "think":
-            out.whole(ev.THOUGHT, _text(part.get("think")) or "", stamp)
+            out.whole(ev.THOUGHT, as_text(part.get("think")) or "", stamp)
         else:
             image = image_of(part)
             if image is not None:
@@ -212,7 +213,7 @@ def call(out: Emitter, call_id: Any, function: dict[str, Any], stamp: Stamp) -> 
     if not isinstance(call_id, str):
         return
     call_id = out.clean(call_id)
-    name, text = _text(function.get("name")), function.get("arguments")
+    name, text = as_text(function.get("name")), function.get("arguments")
     arguments = text if isinstance(text, dict) else arguments_of(out, text)
     if arguments is None and isinstance(text, str) and text:
         stamp = Stamp(
@@ -342,7 +343,3 @@ def _lead(content: Any) -> str:
 
 def list_of(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

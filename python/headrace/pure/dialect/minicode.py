@@ -16,6 +16,7 @@ from ..emit import Emitter, count, price, tokens
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_text
 from . import SURE, UNKNOWN, Outcome, Sign
 
 NAME = "minicode"
@@ -85,9 +86,9 @@ class Mapper:
         payload = value.get("payload")
         payload = payload if isinstance(payload, dict) else value  # acp prints the payload's keys flat
         stamp = Stamp(
-            session_id=_text(value.get("sessionId")),
-            timestamp=_text(value.get("timestamp")),
-            parent=_text(payload.get("parentToolCallId")),
+            session_id=as_text(value.get("sessionId")),
+            timestamp=as_text(value.get("timestamp")),
+            parent=as_text(payload.get("parentToolCallId")),
         )
         if kind == "summary":
             return self._summary(value)
@@ -105,13 +106,13 @@ class Mapper:
         if kind == "model.completed":
             return self._completed(payload, stamp)
         if kind == "reasoning.delta":
-            delta = _text(payload.get("delta"))
+            delta = as_text(payload.get("delta"))
             if not delta:
                 return "empty text"
             self.out.delta(ev.THOUGHT, "reasoning", delta, stamp)
             return None
         if kind == "user.message":
-            text = _text(payload.get("text"))
+            text = as_text(payload.get("text"))
             if not text:
                 return "empty text"
             self.out.whole(ev.USER, text, stamp)
@@ -119,7 +120,7 @@ class Mapper:
         if kind == "plan.updated":
             return self._plan(payload, stamp)
         if kind == "context.compacted":
-            trigger = _text(payload.get("compactionReason")) or _text(payload.get("reason"))
+            trigger = as_text(payload.get("compactionReason")) or as_text(payload.get("reason"))
             self.out.state("compaction", stamp, phase="end", success=True, trigger=trigger)
             return None
         return IGNORED.get(kind, UNKNOWN)
@@ -145,7 +146,7 @@ class Mapper:
 
     def _completed(self, payload: dict[str, Any], stamp: Stamp) -> Outcome:
         """The final text of the turn's last message: only what no delta said is news."""
-        text = _text(payload.get("text"))
+        text = as_text(payload.get("text"))
         if not text or payload.get("truncated") is True:
             return "final text of the turn"
         if self.out.streamed(ev.MESSAGE, "answer", stamp.parent) is not None:
@@ -167,18 +168,20 @@ class Mapper:
         if self.ended is not None:
             return "second end of a turn"  # the first stands
         if what == "cancelled":
-            self.turn_reason = _text(payload.get("reason"))
+            self.turn_reason = as_text(payload.get("reason"))
             outcome = CANCELS.get(self.turn_reason or "", "failed")
         else:
-            self.turn_reason = _text(payload.get("error")) or _text(payload.get("cause"))
+            self.turn_reason = as_text(payload.get("error")) or as_text(payload.get("cause"))
             outcome = what
         self.ended = outcome
         self.out.close(None)
-        self.out.state("turn", stamp, phase="end", outcome=outcome, reason=self.turn_reason)
+        # a good turn is not the last word: a budget check or a further turn may follow, and only the summary says
+        told = None if outcome == "completed" else outcome
+        self.out.state("turn", stamp, phase="end", outcome=told, reason=self.turn_reason)
         return None
 
     def _summary(self, value: dict[str, Any]) -> Outcome:
-        self.out.session_state(Stamp(), sessionId=_text(value.get("sessionId")), model=_text(value.get("model")))
+        self.out.session_state(Stamp(), sessionId=as_text(value.get("sessionId")), model=as_text(value.get("model")))
         usage = value.get("usage")
         if isinstance(usage, dict):
             known = ("inputTokens", "outputTokens", "cost")
@@ -202,7 +205,7 @@ class Mapper:
     def _failed(self, error: Any) -> None:
         """The terminal error of a run; the last turn's end says if it was a cancel, a time limit or a budget."""
         error = error if isinstance(error, dict) else {}
-        message = _text(error.get("message"))
+        message = as_text(error.get("message"))
         outcome = "failed"
         if self.ended in ("cancelled", "timeout", "limit"):
             outcome = self.ended
@@ -210,7 +213,7 @@ class Mapper:
             outcome = "limit"
         if message is not None:
             self.out.error(message, Stamp(), fatal=True)
-        self.out.state("end", Stamp(), outcome=outcome, reason=_text(error.get("category")))
+        self.out.state("end", Stamp(), outcome=outcome, reason=as_text(error.get("category")))
 
     def _response(self, value: dict[str, Any]) -> Outcome:
         """A response of the acp server: the one to `run` is the run's terminal record."""
@@ -220,7 +223,7 @@ class Mapper:
             return None
         if not isinstance(result, dict) or not isinstance(result.get("ok"), bool) or "turns" not in result:
             return "response"
-        self.out.session_state(Stamp(), sessionId=_text(result.get("sessionId")), model=_text(result.get("model")))
+        self.out.session_state(Stamp(), sessionId=as_text(result.get("sessionId")), model=as_text(result.get("model")))
         self.out.usage(
             "run",
             tokens(count(result.get("inputTokens")), count(result.get("outputTokens")), cost=price(result.get("cost"))),
@@ -236,17 +239,17 @@ class Mapper:
     # ------------------------------------------------------------ tools
 
     def _tool(self, kind: str, payload: dict[str, Any], stamp: Stamp) -> Outcome:
-        call_id = _text(payload.get("toolCallId"))
+        call_id = as_text(payload.get("toolCallId"))
         if call_id is None:
             return UNKNOWN
-        name = _text(payload.get("qualified")) or _text(payload.get("name"))
+        name = as_text(payload.get("qualified")) or as_text(payload.get("name"))
         if name is not None:
             self.names[call_id] = name
         if kind == "tool.started":
             self._start(call_id, payload, stamp)
             return None
         if kind == "tool.progress":
-            message = _text(payload.get("message"))
+            message = as_text(payload.get("message"))
             content = ev.text_content(message) if message else None
             if not self.out.update(call_id, stamp, status="in_progress", content=content):
                 return "late progress"
@@ -256,7 +259,7 @@ class Mapper:
         if not self.out.knows(call_id):
             self._start(call_id, payload, stamp)  # a gate refusal has no tool.started
         # the first line of the result is printed, or why there is none; a cancel has neither
-        text = _text(payload.get("toolSummary")) or _text(payload.get("message"))
+        text = as_text(payload.get("toolSummary")) or as_text(payload.get("message"))
         receipt = payload.get("receipt")
         shown = self.out.update(
             call_id,
@@ -270,7 +273,7 @@ class Mapper:
 
     def _start(self, call_id: str, payload: dict[str, Any], stamp: Stamp) -> None:
         self.out.close(stamp.parent)
-        target = _text(payload.get("target"))
+        target = as_text(payload.get("target"))
         name = self.names.get(call_id)
         command = target is not None and target.startswith("$ ")
         self.out.call(
@@ -294,8 +297,8 @@ class Mapper:
         return None
 
     def _approval(self, what: str, payload: dict[str, Any], stamp: Stamp) -> Outcome:
-        call_id = _text(payload.get("toolCallId"))
-        name = _text(payload.get("qualified")) or _text(payload.get("name"))
+        call_id = as_text(payload.get("toolCallId"))
+        name = as_text(payload.get("qualified")) or as_text(payload.get("name"))
         if call_id is not None and name is not None:
             self.names.setdefault(call_id, name)
         if what == "requested":
@@ -309,8 +312,8 @@ class Mapper:
                 stamp,
                 phase="settled",
                 toolCallId=call_id,
-                decision=_text(outcome.get("decision")),
-                message=_text(outcome.get("reason")),
+                decision=as_text(outcome.get("decision")),
+                message=as_text(outcome.get("reason")),
             )
             return None
         return UNKNOWN
@@ -321,7 +324,3 @@ class Mapper:
             return "plan without steps"
         self.out.plan(entries, stamp)
         return None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

@@ -18,6 +18,7 @@ from ..emit import Emitter, count, price, tokens, total
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_text
 from . import SURE, UNKNOWN, Outcome, Sign
 
 NAME = "opencode"
@@ -65,7 +66,7 @@ class Mapper:
 
     def map(self, record: Record) -> Outcome:
         value = record.value
-        kind, session_id = value.get("type"), _text(value.get("sessionID"))
+        kind, session_id = value.get("type"), as_text(value.get("sessionID"))
         stamp = Stamp(session_id=session_id, timestamp=ev.iso_millis(value.get("timestamp")))
         self.out.session_state(Stamp(timestamp=stamp.timestamp), sessionId=session_id)
         if kind == "error":
@@ -74,10 +75,10 @@ class Mapper:
         inner = value.get("part")
         if not isinstance(kind, str) or kind not in PARTS or not isinstance(inner, dict):
             return UNKNOWN
-        stamp.message_id = _text(inner.get("messageID"))
+        stamp.message_id = as_text(inner.get("messageID"))
         if kind == "text" and inner.get("synthetic") is True:
             return self._synthetic(inner, stamp)
-        return part(self.out, self.seat, PARTS[kind], _text(inner.get("id")), inner, stamp)
+        return part(self.out, self.seat, PARTS[kind], as_text(inner.get("id")), inner, stamp)
 
     def close(self) -> None:
         if self.overflow is not None:  # no compaction came: it was the end
@@ -99,7 +100,7 @@ class Mapper:
             return outcome
         self.overflow = ev.clean(error_message(value) or "") if outcome_of(value) == "limit" else None
         self.seat.turning = False
-        self.out.state("turn", stamp, phase="end", outcome=outcome_of(value), reason=_text(value.get("name")))
+        self.out.state("turn", stamp, phase="end", outcome=outcome_of(value), reason=as_text(value.get("name")))
         return None
 
 
@@ -134,7 +135,7 @@ def part(
         step_start(out, seat, stamp)
         return None
     if kind in ("text", "reasoning"):
-        text = _text(value.get("text"))
+        text = as_text(value.get("text"))
         if not text:
             return "empty text"
         out.whole(ev.MESSAGE if kind == "text" else ev.THOUGHT, text, stamp, order=part_id)
@@ -163,7 +164,7 @@ def step_start(out: Emitter, seat: Seat, stamp: Stamp) -> None:
 def step_finish(
     out: Emitter, seat: Seat, part_id: str | None, value: dict[str, Any], stamp: Stamp, *, side: bool
 ) -> None:
-    reason = _text(value.get("reason"))
+    reason = as_text(value.get("reason"))
     out.usage(
         "call",
         usage_of(value.get("tokens"), value.get("cost")),
@@ -209,10 +210,10 @@ def plus(one: int | None, two: int | None) -> int | None:
 def call(out: Emitter, seat: Seat, part_id: str | None, value: dict[str, Any], stamp: Stamp) -> Outcome:
     """A tool part: on the stream a call that has ended, in a store also one that never did."""
     state = value.get("state")
-    call_id = _text(value.get("callID")) or part_id
+    call_id = as_text(value.get("callID")) or part_id
     if call_id is None or not isinstance(state, dict):
         return UNKNOWN
-    name, input, status = _text(value.get("tool")), state.get("input"), state.get("status")
+    name, input, status = as_text(value.get("tool")), state.get("input"), state.get("status")
     invalid = name == "invalid" and isinstance(input, dict) and isinstance(input.get("tool"), str)
     if invalid and isinstance(input, dict):
         # the tool that stands in for one that is not there, or whose arguments were no JSON: they are not printed
@@ -231,11 +232,11 @@ def call(out: Emitter, seat: Seat, part_id: str | None, value: dict[str, Any], s
     if status not in ("completed", "error"):
         return None
     if status == "error":
-        text = _text(state.get("error"))
+        text = as_text(state.get("error"))
         seat.refused = seat.refused or (text is not None and text.startswith(REFUSALS))
         ok = False
     else:
-        text = _text(state.get("output"))
+        text = as_text(state.get("output"))
         ok = not invalid
     metadata = state.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
@@ -249,7 +250,7 @@ def call(out: Emitter, seat: Seat, part_id: str | None, value: dict[str, Any], s
         call_id,
         stamp,
         status="completed" if ok else "failed",
-        title=_text(state.get("title")),
+        title=as_text(state.get("title")),
         content=content,
         locations=[_place(hunk) for hunk in changes],
         exit_code=count(metadata.get("exit")),
@@ -272,7 +273,7 @@ def attachments(value: Any) -> list[dict[str, Any]]:
 
 def image(file: dict[str, Any]) -> dict[str, Any] | None:
     """An image block from a file part; None if it is no image."""
-    mime, url = _text(file.get("mime")), _text(file.get("url"))
+    mime, url = as_text(file.get("mime")), as_text(file.get("url"))
     if mime is None or url is None or not mime.startswith("image/"):
         return None
     head, comma, data = url.partition(",")
@@ -282,7 +283,7 @@ def image(file: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def user_text(out: Emitter, value: dict[str, Any], stamp: Stamp) -> Outcome:
-    text = _text(value.get("text"))
+    text = as_text(value.get("text"))
     if not text:
         return "empty text"
     out.whole(ev.USER, text, stamp.with_extra({"synthetic": True}) if value.get("synthetic") is True else stamp)
@@ -308,8 +309,8 @@ def error_message(value: Any) -> str | None:
     if not isinstance(value, dict):
         return None
     data = value.get("data")
-    message = _text(data.get("message")) if isinstance(data, dict) else None
-    return message or _text(value.get("name"))
+    message = as_text(data.get("message")) if isinstance(data, dict) else None
+    return message or as_text(value.get("name"))
 
 
 def outcome_of(value: Any) -> str:
@@ -331,7 +332,3 @@ def _place(hunk: tool.Hunk) -> dict[str, Any]:
 def _span(time: dict[str, Any]) -> int | None:
     start, end = count(time.get("start")), count(time.get("end"))
     return end - start if start is not None and end is not None and end >= start else None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

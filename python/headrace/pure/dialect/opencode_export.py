@@ -20,6 +20,7 @@ from ..emit import Emitter, count
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_text
 from . import SURE, UNKNOWN, Outcome, Sign, opencode
 
 NAME = "opencode-export"
@@ -106,7 +107,7 @@ class Mapper:
         if folder == "message":
             return self._message(_clean(stored.get("id")), session, stored)
         if folder == "part":
-            return self._later_part(_clean(stored.get("messageID")), session, _text(stored.get("id")), stored)
+            return self._later_part(_clean(stored.get("messageID")), session, as_text(stored.get("id")), stored)
         return UNKNOWN
 
     def close(self) -> None:
@@ -129,7 +130,7 @@ class Mapper:
             message = Message(_clean(told.get("id")) or "", _clean(info.get("id")), told)
             for part in item["parts"] if isinstance(item.get("parts"), list) else ():
                 if isinstance(part, dict):
-                    self._part(message, _text(part.get("id")), part)
+                    self._part(message, as_text(part.get("id")), part)
             self._end(message)
         return None
 
@@ -157,7 +158,7 @@ class Mapper:
         if table == "message" and isinstance(data, dict):
             return self._message(_clean(row.get("id")), session, data)
         if table == "part" and isinstance(data, dict):
-            return self._later_part(_clean(row.get("message_id")), session, _text(row.get("id")), data)
+            return self._later_part(_clean(row.get("message_id")), session, as_text(row.get("id")), data)
         return IGNORED_PLACES.get(table, UNKNOWN) if isinstance(table, str) else UNKNOWN
 
     def _message(self, message_id: str | None, session: str | None, info: dict[str, Any]) -> Outcome:
@@ -193,10 +194,10 @@ class Mapper:
         self.out.session_state(
             stamp,
             sessionId=session_id,
-            version=_text(info.get("version")),
-            model=_text(model.get("id")) if isinstance(model, dict) else None,
-            cwd=_text(info.get("directory")),
-            title=_text(info.get("title")),
+            version=as_text(info.get("version")),
+            model=as_text(model.get("id")) if isinstance(model, dict) else None,
+            cwd=as_text(info.get("directory")),
+            title=as_text(info.get("title")),
         )
         if isinstance(info.get("tokens"), dict):
             usage = opencode.usage_of(info["tokens"], info.get("cost"), reasoning_apart=True)
@@ -287,7 +288,7 @@ class Mapper:
             if stamp.parent is None:
                 seat.turning = False
                 outcome = opencode.outcome_of(message.error)
-                self.out.state("turn", stamp, phase="end", outcome=outcome, reason=_text(message.error.get("name")))
+                self.out.state("turn", stamp, phase="end", outcome=outcome, reason=as_text(message.error.get("name")))
 
 
 def _decoded(value: Any) -> Any:
@@ -305,10 +306,6 @@ def _when(part: dict[str, Any]) -> str | None:
     if not isinstance(time, dict):
         return None
     return ev.iso_millis(time.get("end")) or ev.iso_millis(time.get("start")) or ev.iso_millis(time.get("created"))
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _clean(value: Any) -> str | None:

@@ -15,6 +15,7 @@ from ..emit import Emitter, count, price, tokens, total
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_list, as_text
 from . import SURE, UNKNOWN, Outcome, Sign
 
 NAME = "pi"
@@ -81,8 +82,8 @@ _MARKS = (
 
 def _format(header: dict[str, Any]) -> str:
     """Version of the session format; a header without one is of the first."""
-    version = header.get("version")
-    return f"session format {version if isinstance(version, int) else 1}"
+    version = count(header.get("version"))
+    return f"session format {1 if version is None else version}"
 
 
 class Mapper:
@@ -93,6 +94,8 @@ class Mapper:
         self.model: str | None = None
         self.stop: str | None = None  # stop reason of the last assistant message
         self.failure: Failure | None = None  # a failed message that may still be retried
+        self.retried: Failure | None = None  # the one that is being retried
+        self.called_off: Failure | None = None  # one whose retry was cancelled: an error if nothing follows
         self.running = False
         self.prompted = False  # an agent ran at all
         self.answered = False  # an rpc command was answered
@@ -109,13 +112,14 @@ class Mapper:
             return self._execution(kind, value)
         if kind == "session":
             self.out.session_state(
-                Stamp(timestamp=_text(value.get("timestamp"))),
-                sessionId=_text(value.get("id")),
-                cwd=_text(value.get("cwd")),
+                Stamp(timestamp=as_text(value.get("timestamp"))),
+                sessionId=as_text(value.get("id")),
+                cwd=as_text(value.get("cwd")),
             )
             return None
         if kind == "agent_start":
             self._settle_failure()
+            self.called_off = None
             self.running = self.prompted = True
             self.out.state("turn", Stamp(), phase="start")
             return None
@@ -124,6 +128,7 @@ class Mapper:
         if kind == "agent_settled":
             self._settle_failure()
             cancelled = value.get("aborted") is True
+            self.called_off, self.retried = None if cancelled else self.retried, None
             outcome = "cancelled" if cancelled else OUTCOMES.get(self.stop or "", "completed")
             self.out.state("end", Stamp(), outcome=outcome, reason="aborted" if cancelled else self.stop)
             self.running = False
@@ -136,6 +141,8 @@ class Mapper:
 
     def close(self) -> None:
         self._settle_failure()
+        if self.called_off is not None and self.called_off.message is not None:
+            self.out.error(self.called_off.message, self.called_off.stamp, fatal=True)
 
     def judge(self, run: Reducer, exit: Exit) -> Ending | None:
         if self.answered and not self.prompted and not exit.code:
@@ -172,7 +179,7 @@ class Mapper:
                 # a live snapshot that may hold the first delta already: nothing of it is text
                 self.streaming = False
                 self._begin()
-                self.model = _text(message.get("model"))
+                self.model = as_text(message.get("model"))
                 return "start of a message"
             return self._assistant_end(message)
         if kind == "message_start":
@@ -192,6 +199,7 @@ class Mapper:
         if self.streaming:
             return
         self.streaming = True
+        self.retried = None
         self._settle_failure()
         self.out.commit(None)
         self.out.next_turn()
@@ -201,10 +209,10 @@ class Mapper:
         self._begin()
         self.streaming = False
         stamp = self._stamp(message)
-        self.stop = _text(message.get("stopReason"))
+        self.stop = as_text(message.get("stopReason"))
         failed = self.stop in ("error", "aborted")
         calls = []
-        for index, block in enumerate(_list(message.get("content"))):
+        for index, block in enumerate(as_list(message.get("content"))):
             if not isinstance(block, dict):
                 continue
             kind = block.get("type")
@@ -217,7 +225,7 @@ class Mapper:
         usage(self.out, message.get("usage"), stamp, key=f"message:{self.message}")
         if failed:
             # its calls may be cut and its error may be retried: both wait until that is known
-            self.failure = Failure(_text(message.get("errorMessage")), calls, stamp)
+            self.failure = Failure(as_text(message.get("errorMessage")), calls, stamp)
         else:
             for block in calls:
                 call(self.out, block, stamp)
@@ -226,9 +234,9 @@ class Mapper:
     def _stamp(self, message: dict[str, Any] | None = None) -> Stamp:
         if message is None:
             return Stamp(model=self.model)
-        self.model = _text(message.get("model")) or self.model
+        self.model = as_text(message.get("model")) or self.model
         return Stamp(
-            message_id=_text(message.get("responseId")),
+            message_id=as_text(message.get("responseId")),
             timestamp=ev.iso_millis(message.get("timestamp")),
             model=self.model,
             extra=_extra(message, ("stopReason", "rawStopReason")),
@@ -237,10 +245,10 @@ class Mapper:
     # ------------------------------------------------------------ tools
 
     def _execution(self, kind: str, value: dict[str, Any]) -> Outcome:
-        call_id, name = _text(value.get("toolCallId")), _text(value.get("toolName"))
+        call_id, name = as_text(value.get("toolCallId")), as_text(value.get("toolName"))
         if call_id is None:
             return UNKNOWN
-        stamp = Stamp(parent=_text(value.get("parentToolCallId")))
+        stamp = Stamp(parent=as_text(value.get("parentToolCallId")))
         if kind == "tool_execution_start":
             if self.out.call(call_id, name, value.get("args"), stamp, status="in_progress"):
                 return None
@@ -292,7 +300,7 @@ class Mapper:
                 attempt=count(value.get("attempt")),
                 maxAttempts=count(value.get("maxAttempts")),
                 delayMs=price(value.get("delayMs")),
-                message=_text(value.get("errorMessage")),
+                message=as_text(value.get("errorMessage")),
             )
             return None
         if kind == "auto_retry_end":
@@ -303,13 +311,13 @@ class Mapper:
                 phase="end",
                 attempt=count(value.get("attempt")),
                 success=success if isinstance(success, bool) else None,
-                message=_text(value.get("finalError")),
+                message=as_text(value.get("finalError")),
             )
             return None
         return "summary retry" if kind.startswith("summarization_retry_") else UNKNOWN
 
     def _compaction(self, kind: str, value: dict[str, Any]) -> Outcome:
-        trigger = _text(value.get("reason"))
+        trigger = as_text(value.get("reason"))
         if kind.endswith("compaction_start"):
             self.out.state("compaction", Stamp(), phase="start", trigger=trigger)
             return None
@@ -327,8 +335,8 @@ class Mapper:
             phase="end",
             trigger=trigger,
             success=done,
-            summary=_text(result.get("summary")) if isinstance(result, dict) else None,
-            message=_text(value.get("errorMessage")),
+            summary=as_text(result.get("summary")) if isinstance(result, dict) else None,
+            message=as_text(value.get("errorMessage")),
         )
         if isinstance(value.get("errorMessage"), str):
             self._settle_failure()  # the overflow that it could not cure
@@ -337,7 +345,7 @@ class Mapper:
 
     def _take_back(self) -> None:
         """The failed attempt is tried again: what it said does not count, and its error was none."""
-        self.failure = None
+        self.failure, self.retried = None, self.failure
         self.out.abandon(None, Stamp())
 
     def _settle_failure(self) -> None:
@@ -354,22 +362,22 @@ class Mapper:
 
     def _rest(self, kind: Any, value: dict[str, Any]) -> Outcome:
         if kind == "queue_update":
-            prompts = [p for p in _list(value.get("steering")) + _list(value.get("followUp")) if isinstance(p, str)]
+            prompts = [p for p in as_list(value.get("steering")) + as_list(value.get("followUp")) if isinstance(p, str)]
             self.out.state("queue", Stamp(), prompts=prompts)
             return None
         if kind == "thinking_level_changed":
-            self.out.state("model", Stamp(), effort=_text(value.get("level")))
+            self.out.state("model", Stamp(), effort=as_text(value.get("level")))
             return None
         if kind == "session_info_changed":
-            self.out.session_state(Stamp(), title=_text(value.get("name")))
+            self.out.session_state(Stamp(), title=as_text(value.get("name")))
             return None
         if kind == "extension_ui_request":
-            if _text(value.get("method")) not in DIALOGS:
+            if as_text(value.get("method")) not in DIALOGS:
                 return "extension display"
-            self.out.state("approval", Stamp(), phase="requested", message=_text(value.get("title")))
+            self.out.state("approval", Stamp(), phase="requested", message=as_text(value.get("title")))
             return None
         if kind == "extension_error":
-            self.out.error(_text(value.get("error")) or "extension error", Stamp(), fatal=False)
+            self.out.error(as_text(value.get("error")) or "extension error", Stamp(), fatal=False)
             return None
         if kind == "entry_appended" and isinstance(value.get("entry"), dict):
             entry = value["entry"]
@@ -389,12 +397,12 @@ class Mapper:
             model = data.get("model")
             self.out.session_state(
                 Stamp(),
-                sessionId=_text(data.get("sessionId")),
-                model=_text(model.get("id")) if isinstance(model, dict) else None,
+                sessionId=as_text(data.get("sessionId")),
+                model=as_text(model.get("id")) if isinstance(model, dict) else None,
             )
             return None
         if value.get("command") == "prompt" and value.get("success") is False and not self.running:
-            message = _text(value.get("error")) or "prompt refused"
+            message = as_text(value.get("error")) or "prompt refused"
             self.out.error(message, Stamp(), fatal=True)
             self.out.state("end", Stamp(), outcome="failed", reason="prompt refused")
             return None
@@ -431,7 +439,7 @@ def user_message(out: Emitter, message: dict[str, Any], stamp: Stamp) -> None:
 
 def tool_result(out: Emitter, reported: dict[tuple[str, int], int], message: dict[str, Any], stamp: Stamp) -> None:
     """A toolResult message: the result again after its tool_execution_end, or the only one in a session file."""
-    call_id = _text(message.get("toolCallId"))
+    call_id = as_text(message.get("toolCallId"))
     if call_id is None:
         return
     details = message.get("details")
@@ -453,8 +461,8 @@ def subagents(out: Emitter, reported: dict[tuple[str, int], int], call_id: str, 
     processes of their own, which pi's own totals leave out too.
     """
     results = details.get("results") if isinstance(details, dict) else None
-    for index, result in enumerate(_list(results)):
-        messages = _list(result.get("messages")) if isinstance(result, dict) else []
+    for index, result in enumerate(as_list(results)):
+        messages = as_list(result.get("messages")) if isinstance(result, dict) else []
         told = reported.get((call_id, index), 0)
         reported[call_id, index] = max(told, len(messages))
         for message in messages[told:]:
@@ -462,9 +470,9 @@ def subagents(out: Emitter, reported: dict[tuple[str, int], int], call_id: str, 
                 continue
             stamp = Stamp(
                 parent=call_id,
-                message_id=_text(message.get("responseId")),
+                message_id=as_text(message.get("responseId")),
                 timestamp=ev.iso_millis(message.get("timestamp")),
-                model=_text(message.get("model")),
+                model=as_text(message.get("model")),
             )
             if message.get("role") == "assistant":
                 out.next_turn()
@@ -475,33 +483,33 @@ def subagents(out: Emitter, reported: dict[tuple[str, int], int], call_id: str, 
 
 def content(out: Emitter, blocks: Any, stamp: Stamp) -> None:
     """The blocks of a whole assistant message."""
-    for block in _list(blocks):
+    for block in as_list(blocks):
         if not isinstance(block, dict):
             continue
         if block.get("type") == "text":
-            out.whole(ev.MESSAGE, _text(block.get("text")) or "", stamp)
+            out.whole(ev.MESSAGE, as_text(block.get("text")) or "", stamp)
         elif block.get("type") == "thinking":
-            out.whole(ev.THOUGHT, _text(block.get("thinking")) or "", stamp)
+            out.whole(ev.THOUGHT, as_text(block.get("thinking")) or "", stamp)
         elif block.get("type") == "toolCall":
             call(out, block, stamp)
 
 
 def call(out: Emitter, block: dict[str, Any], stamp: Stamp) -> None:
-    call_id = _text(block.get("id"))
+    call_id = as_text(block.get("id"))
     if call_id is not None:
-        out.call(call_id, _text(block.get("name")), block.get("arguments"), stamp)
+        out.call(call_id, as_text(block.get("name")), block.get("arguments"), stamp)
 
 
 def content_of(content: Any) -> list[dict[str, Any]]:
     """Tool content from pi's text and image blocks."""
     blocks = []
-    for block in _list(content):
+    for block in as_list(content):
         if not isinstance(block, dict):
             continue
         if block.get("type") == "text" and isinstance(block.get("text"), str):
             blocks.append(ev.wrapped(ev.text_block(block["text"])))
         elif block.get("type") == "image" and isinstance(block.get("data"), str):
-            blocks.append(ev.wrapped(ev.image_block(block["data"], _text(block.get("mimeType")) or "")))
+            blocks.append(ev.wrapped(ev.image_block(block["data"], as_text(block.get("mimeType")) or "")))
     return blocks
 
 
@@ -531,11 +539,3 @@ def _chunk_of(kind: str) -> str:
 
 def _extra(value: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any] | None:
     return {key: value[key] for key in keys if isinstance(value.get(key), str)} or None
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

@@ -12,6 +12,7 @@ from ..emit import Emitter
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_text
 from . import SURE, UNKNOWN, Outcome, Sign, pi
 
 NAME = "pi-session"
@@ -68,25 +69,25 @@ class Mapper:
             if entry_id in self.seen:
                 return "entry again"
             self.seen.add(entry_id)
-        stamp = Stamp(timestamp=_text(value.get("timestamp")))
+        stamp = Stamp(timestamp=as_text(value.get("timestamp")))
         if kind == "session":
-            self.out.session_state(stamp, sessionId=_text(value.get("id")), cwd=_text(value.get("cwd")))
+            self.out.session_state(stamp, sessionId=as_text(value.get("id")), cwd=as_text(value.get("cwd")))
             return None
         if kind == "message" and isinstance(value.get("message"), dict):
             return self._message(value["message"], stamp)
         if kind == "model_change":
-            self.model = _text(value.get("modelId"))
+            self.model = as_text(value.get("modelId"))
             self.out.state("model", stamp, model=self.model)
             return None
         if kind == "thinking_level_change":
-            self.out.state("model", stamp, effort=_text(value.get("thinkingLevel")))
+            self.out.state("model", stamp, effort=as_text(value.get("thinkingLevel")))
             return None
         if kind == "session_info":
-            self.out.session_state(stamp, title=_text(value.get("name")))
+            self.out.session_state(stamp, title=as_text(value.get("name")))
             return None
         if kind == "compaction":
             pi.usage(self.out, value.get("usage"), stamp, side=True)
-            self.out.state("compaction", stamp, phase="end", success=True, summary=_text(value.get("summary")))
+            self.out.state("compaction", stamp, phase="end", success=True, summary=as_text(value.get("summary")))
             return None
         if kind in ("branch_summary", "usage"):
             pi.usage(self.out, value.get("usage"), stamp, side=True)
@@ -122,16 +123,16 @@ class Mapper:
         self.out.commit(None)
         self.out.next_turn()
         self.messages += 1
-        self.model = _text(message.get("model")) or self.model
-        stop = _text(message.get("stopReason"))
-        stamp.message_id = _text(message.get("responseId"))
+        self.model = as_text(message.get("model")) or self.model
+        stop = as_text(message.get("stopReason"))
+        stamp.message_id = as_text(message.get("responseId"))
         stamp.model = self.model
         stamp.extra = pi._extra(message, ("stopReason", "rawStopReason"))
         self.out.session_state(Stamp(timestamp=stamp.timestamp), model=self.model)
         pi.content(self.out, message.get("content"), stamp)
         pi.usage(self.out, message.get("usage"), stamp, key=f"message:{self.messages}")
         if stop in ("error", "aborted"):
-            self.failure = pi.Failure(_text(message.get("errorMessage")), [], stamp)
+            self.failure = pi.Failure(as_text(message.get("errorMessage")), [], stamp)
         if stop != "toolUse":
             self.out.state("turn", stamp, phase="end", outcome=pi.OUTCOMES.get(stop or "", "completed"), reason=stop)
 
@@ -139,7 +140,3 @@ class Mapper:
         failure, self.failure = self.failure, None
         if failure is not None and failure.message is not None:
             self.out.error(failure.message, failure.stamp, fatal=True)
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

@@ -18,6 +18,7 @@ from ..emit import Emitter, count, price, tokens
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_list, as_text
 from . import SURE, UNKNOWN, Outcome, Sign
 
 NAME = "qwen"
@@ -98,7 +99,7 @@ def _system_sign(record: dict[str, Any]) -> Sign | None:
     if not isinstance(data, dict) or "session_id" not in record:
         return None
     if record.get("subtype") == "session_start" and "supported_events" in data:
-        return Sign(SURE, "system/session_start with supported_events", _text(data.get("version")))
+        return Sign(SURE, "system/session_start with supported_events", as_text(data.get("version")))
     if record.get("subtype") == "retry" and "preserveText" in data:
         return Sign(SURE, "system/retry with preserveText")
     return Sign(60, "a system record with data")
@@ -150,7 +151,7 @@ class Mapper:
     # ------------------------------------------------------------ deltas
 
     def _event(self, value: dict[str, Any], event: dict[str, Any]) -> Outcome:
-        kind, thread = event.get("type"), _text(value.get("parent_tool_use_id"))
+        kind, thread = event.get("type"), as_text(value.get("parent_tool_use_id"))
         if kind == "content_block_delta":
             delta = event.get("delta")
             if not isinstance(delta, dict) or not isinstance(delta.get("type"), str):
@@ -158,7 +159,7 @@ class Mapper:
             if delta["type"] not in _DELTAS:
                 return "input of a call"
             chunk, key = _DELTAS[delta["type"]]
-            text = _text(delta.get(key))
+            text = as_text(delta.get(key))
             if not text:
                 return "empty text"
             if thread is None:
@@ -173,7 +174,7 @@ class Mapper:
                 self._speak()
             return "start of a message"
         if kind == "tool_progress":
-            call_id = _text(event.get("tool_use_id"))
+            call_id = as_text(event.get("tool_use_id"))
             if call_id is not None and self.out.is_open(call_id):
                 self.out.update(call_id, self._stamp(value), status="in_progress")
                 return None
@@ -195,13 +196,13 @@ class Mapper:
         if thread is None:
             self._speak()
         self.out.next_turn()
-        for index, block in enumerate(_list(message.get("content"))):
+        for index, block in enumerate(as_list(message.get("content"))):
             if not isinstance(block, dict):
                 continue
             kind = block.get("type")
             if isinstance(kind, str) and kind in _BLOCKS:
                 chunk, key = _BLOCKS[kind]
-                text = _text(block.get(key)) or ""
+                text = as_text(block.get(key)) or ""
                 if chunk == ev.MESSAGE and thread is None:
                     text = self._without_error(text, stamp)
                     texts.append(text)
@@ -234,7 +235,7 @@ class Mapper:
         self.out.error(message, stamp, fatal=fatal)
 
     def _call(self, block: dict[str, Any], stamp: Stamp) -> None:
-        call_id, name, arguments = _text(block.get("id")), _text(block.get("name")), block.get("input")
+        call_id, name, arguments = as_text(block.get("id")), as_text(block.get("name")), block.get("input")
         if call_id is None:
             return
         self.out.call(call_id, name, arguments, stamp)
@@ -253,7 +254,7 @@ class Mapper:
         stamp, content = self._stamp(value), message.get("content")
         texts: list[str] = [content] if isinstance(content, str) else []
         outcome: Outcome = "notice from the harness"
-        for block in _list(content):
+        for block in as_list(content):
             if not isinstance(block, dict):
                 continue
             if block.get("type") == "tool_result":
@@ -272,14 +273,16 @@ class Mapper:
         return outcome
 
     def _tool_result(self, block: dict[str, Any], stamp: Stamp) -> None:
-        call_id, content, error = _text(block.get("tool_use_id")), block.get("content"), block.get("is_error")
+        call_id, content, error = as_text(block.get("tool_use_id")), block.get("content"), block.get("is_error")
         if call_id is None:
             return
         texts = (
             [content]
             if isinstance(content, str)
             else [
-                item["text"] for item in _list(content) if isinstance(item, dict) and isinstance(item.get("text"), str)
+                item["text"]
+                for item in as_list(content)
+                if isinstance(item, dict) and isinstance(item.get("text"), str)
             ]
         )
         status = {True: "failed", False: "completed"}.get(error) if isinstance(error, bool) else None
@@ -306,10 +309,10 @@ class Mapper:
         if subtype == "init":
             self.out.session_state(
                 stamp,
-                sessionId=_text(value.get("session_id")),
-                version=_text(value.get("qwen_code_version")),
-                model=_text(value.get("model")),
-                cwd=_text(value.get("cwd")),
+                sessionId=as_text(value.get("session_id")),
+                version=as_text(value.get("qwen_code_version")),
+                model=as_text(value.get("model")),
+                cwd=as_text(value.get("cwd")),
             )
             self._turn_starts(stamp)
             return None
@@ -317,15 +320,15 @@ class Mapper:
             self.dual = True
             self.out.session_state(
                 stamp,
-                sessionId=_text(value.get("session_id")),
-                version=_text(data.get("version")),
-                cwd=_text(data.get("cwd")),
+                sessionId=as_text(value.get("session_id")),
+                version=as_text(data.get("version")),
+                cwd=as_text(data.get("cwd")),
             )
             return None
         if subtype == "retry":
             return self._retry(data, stamp)
         if subtype == "model_fallback":
-            self.out.state("model", stamp, model=_text(data.get("toModel")))
+            self.out.state("model", stamp, model=as_text(data.get("toModel")))
             return None
         return NOTICES.get(subtype, UNKNOWN) if isinstance(subtype, str) else UNKNOWN
 
@@ -351,7 +354,7 @@ class Mapper:
             attempt=count(data.get("attempt")),
             maxAttempts=count(data.get("maxRetries")),
             delayMs=price(data.get("delayMs")),
-            message=_text(data.get("reason")),
+            message=as_text(data.get("reason")),
         )
         return None
 
@@ -362,8 +365,8 @@ class Mapper:
                 "approval",
                 Stamp(),
                 phase="requested",
-                toolCallId=_text(request.get("tool_use_id")),
-                toolName=_text(request.get("tool_name")),
+                toolCallId=as_text(request.get("tool_use_id")),
+                toolName=as_text(request.get("tool_name")),
             )
             return None
         answer = response.get("response") if isinstance(response, dict) else None
@@ -377,14 +380,14 @@ class Mapper:
     # ------------------------------------------------------------ the end
 
     def _result(self, value: dict[str, Any]) -> Outcome:
-        stamp, subtype, error = self._stamp(value), _text(value.get("subtype")), value.get("error")
-        message = _text(error.get("message")) if isinstance(error, dict) else None
+        stamp, subtype, error = self._stamp(value), as_text(value.get("subtype")), value.get("error")
+        message = as_text(error.get("message")) if isinstance(error, dict) else None
         failed = value.get("is_error") is True
         if failed and count(value.get("duration_ms")) == 0 and self.agents:
             if message is not None:
                 self.out.error(message, stamp, fatal=False, notice=True)
             return None  # that of a sub-agent
-        text = _text(value.get("result")) or ""
+        text = as_text(value.get("result")) or ""
         if not failed and text.startswith(API_ERROR):  # old versions call it a success
             failed, message, text = True, text, ""
         if isinstance(value.get("usage"), dict):
@@ -415,17 +418,17 @@ class Mapper:
 
     def _denied(self, denials: Any) -> bool:
         """The turn ended at a call that was refused, and the model said nothing more."""
-        ids = [denial.get("tool_use_id") for denial in _list(denials) if isinstance(denial, dict)]
+        ids = [denial.get("tool_use_id") for denial in as_list(denials) if isinstance(denial, dict)]
         return self.refused is not None and self.refused in ids
 
     def _stamp(self, value: dict[str, Any]) -> Stamp:
         message = value.get("message")
         message = message if isinstance(message, dict) else {}
         return Stamp(
-            session_id=_text(value.get("session_id")),
-            message_id=_text(message.get("id")),
-            model=_text(message.get("model")),
-            parent=_text(value.get("parent_tool_use_id")),
+            session_id=as_text(value.get("session_id")),
+            message_id=as_text(message.get("id")),
+            model=as_text(message.get("model")),
+            parent=as_text(value.get("parent_tool_use_id")),
         )
 
 
@@ -449,11 +452,3 @@ def usage(value: dict[str, Any]) -> dict[str, Any]:
 
 def _index(value: Any) -> int:
     return count(value) or 0
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

@@ -16,6 +16,7 @@ from ..emit import Emitter, count, price, tokens
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_text
 from . import SURE, UNKNOWN, Outcome, Sign, qwen
 from .gemini_chat import diff_of, images_of, parts_of, result_of, text_of
 
@@ -44,7 +45,7 @@ _Triple = list[int | None]
 def sign(record: dict[str, Any]) -> Sign | None:
     if "sessionId" not in record or "parentUuid" not in record:
         return None
-    kind, message, version = _text(record.get("type")), record.get("message"), _text(record.get("version"))
+    kind, message, version = as_text(record.get("type")), record.get("message"), as_text(record.get("version"))
     if isinstance(message, dict) and isinstance(message.get("parts"), list):
         return Sign(SURE, f"a record ({kind or 'no type'}) with parentUuid and message.parts", version)
     if kind == "system" and "systemPayload" in record:
@@ -75,9 +76,9 @@ class Mapper:
                 self._follow(uuid, _kept(value.get("parentUuid")))
         self.out.session_state(
             Stamp(timestamp=stamp.timestamp),
-            sessionId=_text(value.get("sessionId")),
-            version=_text(value.get("version")),
-            cwd=_text(value.get("cwd")),
+            sessionId=as_text(value.get("sessionId")),
+            version=as_text(value.get("version")),
+            cwd=as_text(value.get("cwd")),
         )
         if kind == "system":
             return self._system(value, stamp)
@@ -120,10 +121,10 @@ class Mapper:
 
     def _stamp(self, value: dict[str, Any]) -> Stamp:
         return Stamp(
-            session_id=_text(value.get("sessionId")),
-            message_id=_text(value.get("uuid")),
-            timestamp=_text(value.get("timestamp")),
-            model=_text(value.get("model")),
+            session_id=as_text(value.get("sessionId")),
+            message_id=as_text(value.get("uuid")),
+            timestamp=as_text(value.get("timestamp")),
+            model=as_text(value.get("model")),
             parent=self._delegating(value.get("agentId"), value.get("agentName")),
         )
 
@@ -166,7 +167,7 @@ class Mapper:
         self._say(ev.MESSAGE, uuid, text, stamp)
         calls = [part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)]
         for call in calls:
-            call_id, name, arguments = _text(call.get("id")), _text(call.get("name")), call.get("args")
+            call_id, name, arguments = as_text(call.get("id")), as_text(call.get("name")), call.get("args")
             if call_id is None:
                 continue
             self.out.call(call_id, name, arguments, stamp)
@@ -178,7 +179,9 @@ class Mapper:
         result = value.get("toolCallResult")
         result = result if isinstance(result, dict) else {}
         answers = [part["functionResponse"] for part in parts if isinstance(part.get("functionResponse"), dict)]
-        call_id = _text(result.get("callId")) or next((a["id"] for a in answers if isinstance(a.get("id"), str)), None)
+        call_id = as_text(result.get("callId")) or next(
+            (a["id"] for a in answers if isinstance(a.get("id"), str)), None
+        )
         if call_id is None:
             return
         word, display = result.get("status"), result.get("resultDisplay")
@@ -211,7 +214,7 @@ class Mapper:
             self.out.state("compaction", stamp, phase="end", success=True)
             return None
         if subtype == "custom_title":
-            self.out.session_state(stamp, title=_text(payload.get("customTitle")))
+            self.out.session_state(stamp, title=as_text(payload.get("customTitle")))
             return None
         return IGNORED.get(subtype, UNKNOWN) if isinstance(subtype, str) else UNKNOWN
 
@@ -332,7 +335,3 @@ def _kept_stamp(stamp: Stamp) -> Stamp:
         model=_kept(stamp.model),
         parent=_kept(stamp.parent),
     )
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

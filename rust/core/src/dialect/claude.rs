@@ -270,10 +270,11 @@ impl Message {
 }
 
 fn stamp_of(value: Value<'_>) -> Stamp<'_> {
+    let [session, time, parent] = value.fields(["session_id", "timestamp", "parent_tool_use_id"]);
     Stamp {
-        session_id: value.text_of("session_id"),
-        timestamp: value.text_of("timestamp"),
-        parent: value.text_of("parent_tool_use_id"),
+        session_id: session.and_then(|id| id.text()),
+        timestamp: time.and_then(|time| time.text()),
+        parent: parent.and_then(|id| id.text()),
         ..Stamp::default()
     }
 }
@@ -281,9 +282,9 @@ fn stamp_of(value: Value<'_>) -> Stamp<'_> {
 #[derive(Default)]
 struct Claude {
     /// The message that the main agent is at.
-    main: Option<Message>,
+    main: Option<Box<Message>>,
     /// Those of sub-agents, by thread.
-    agents: HashMap<String, Message>,
+    agents: HashMap<String, Box<Message>>,
     plan: Plan,
     /// A turn is open.
     running: bool,
@@ -337,15 +338,16 @@ impl Claude {
     // ---------------------------------------------------------------- stream events
 
     fn stream(&mut self, value: Value<'_>, line: u64, out: &mut Emitter<'_>) -> Outcome {
-        let Some(event) = value.get("event").filter(Value::is_object) else {
+        let [event, thread, id] = value.fields(["event", "parent_tool_use_id", "api_message_id"]);
+        let Some(event) = event.filter(Value::is_object) else {
             return Outcome::Unknown;
         };
         let kind = event.text_of("type").unwrap_or_default();
         if !API_EVENTS.contains(&&*kind) {
             return Outcome::Ignored("other event of the API");
         }
-        let thread = value.text_of("parent_tool_use_id");
-        let id = value.text_of("api_message_id");
+        let thread = thread.and_then(|id| id.text());
+        let id = id.and_then(|id| id.text());
         if &*kind == "message_start" {
             let start = event.get("message");
             let of = |key| start.and_then(|start| start.text_of(key));
@@ -416,11 +418,13 @@ impl Claude {
                 (None, text)
             }
             _ => {
-                let delta = event.get("delta");
-                let of = |key| delta.and_then(|delta| delta.get(key));
-                match of("type").and_then(|kind| kind.text()).as_deref() {
-                    Some("text_delta") => (Some("text"), of("text")),
-                    Some("thinking_delta") => (Some("thinking"), of("thinking")),
+                let Some(delta) = event.get("delta") else {
+                    return PART;
+                };
+                let [kind, text, thinking] = delta.fields(["type", "text", "thinking"]);
+                match kind.and_then(|kind| kind.text()).as_deref() {
+                    Some("text_delta") => (Some("text"), text),
+                    Some("thinking_delta") => (Some("thinking"), thinking),
                     _ => return PART,
                 }
             }
@@ -857,14 +861,14 @@ impl Claude {
     }
 
     /// Takes the message of a thread out, to be put back.
-    fn take(&mut self, thread: Option<&str>) -> Option<Message> {
+    fn take(&mut self, thread: Option<&str>) -> Option<Box<Message>> {
         match thread {
             None => self.main.take(),
             Some(thread) => self.agents.remove(thread),
         }
     }
 
-    fn put(&mut self, thread: Option<&str>, message: Message) {
+    fn put(&mut self, thread: Option<&str>, message: Box<Message>) {
         match thread {
             None => self.main = Some(message),
             Some(thread) => {
@@ -873,7 +877,7 @@ impl Claude {
         }
     }
 
-    fn put_back(&mut self, thread: Option<&str>, message: Option<Message>) {
+    fn put_back(&mut self, thread: Option<&str>, message: Option<Box<Message>>) {
         if let Some(message) = message {
             self.put(thread, message);
         }
@@ -888,11 +892,11 @@ impl Claude {
         value: Value<'_>,
         line: u64,
         out: &mut Emitter<'_>,
-    ) -> Message {
+    ) -> Box<Message> {
         self.remember(thread, out);
         out.commit(thread);
         out.next_turn();
-        let message = Message {
+        let message = Box::new(Message {
             key: match filled(id.clone()) {
                 Some(id) => id.into_string(),
                 None => format!("line {line}"),
@@ -900,7 +904,7 @@ impl Claude {
             id: id.map(Text::into_string),
             model: model.map(Text::into_string),
             ..Message::default()
-        };
+        });
         if thread.is_none() {
             let stamp = message.stamp(value);
             out.session_state(&[("sessionId", stamp.session_id.clone())], &stamp);

@@ -259,7 +259,8 @@ impl Minicode {
         out.close(None);
         let state = State::new("turn")
             .with("phase", "end")
-            .with("outcome", outcome)
+            // a good turn is not the last word: a budget check or a further turn may follow, and only the summary says
+            .with("outcome", Some(outcome).filter(|told| *told != "completed"))
             .with("reason", reason);
         out.state(state, stamp);
         Outcome::Mapped

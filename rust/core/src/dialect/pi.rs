@@ -130,6 +130,10 @@ struct Pi {
     stop: Option<String>,
     /// A failed message that may still be retried.
     failure: Option<Failure>,
+    /// The one that is being retried.
+    retried: Option<Failure>,
+    /// One whose retry was cancelled: an error if nothing follows.
+    called_off: Option<Failure>,
     running: bool,
     /// An agent ran at all.
     prompted: bool,
@@ -155,10 +159,11 @@ struct FailedCall {
 impl Mapper for Pi {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
-        let Some(kind) = value.text_of("type") else {
+        let [kind, message] = value.fields(["type", "message"]);
+        let Some(kind) = kind.and_then(|kind| kind.text()) else {
             return Outcome::Unknown;
         };
-        let message = value.get("message").filter(Value::is_object);
+        let message = message.filter(Value::is_object);
         match (&*kind, message) {
             ("message_update", _) => self.update(value, out),
             ("message_start", Some(message)) => self.message_start(message, out),
@@ -173,6 +178,7 @@ impl Mapper for Pi {
             }
             ("agent_start", _) => {
                 self.settle_failure(out);
+                self.called_off = None;
                 self.running = true;
                 self.prompted = true;
                 out.state(State::new("turn").with("phase", "start"), &Stamp::default());
@@ -182,6 +188,7 @@ impl Mapper for Pi {
             ("agent_settled", _) => {
                 self.settle_failure(out);
                 let cancelled = is_true(value.get("aborted"));
+                self.called_off = self.retried.take().filter(|_| !cancelled);
                 let state = State::new("end");
                 let state = if cancelled {
                     state.with("outcome", "cancelled").with("reason", "aborted")
@@ -203,6 +210,14 @@ impl Mapper for Pi {
 
     fn close(&mut self, out: &mut Emitter<'_>) {
         self.settle_failure(out);
+        if let Some(Failure {
+            message: Some(message),
+            stamp,
+            ..
+        }) = self.called_off.take()
+        {
+            out.error(message, &stamp, true);
+        }
     }
 
     fn judge(&self, _run: &Reducer, exit: &Exit) -> Option<Ending> {
@@ -222,8 +237,9 @@ impl Pi {
             return Outcome::Unknown;
         };
         self.begin(out);
-        let kind = event.text_of("type").unwrap_or_default();
-        let index = || count(event.get("contentIndex")).unwrap_or(0);
+        let [kind, index, delta] = event.fields(["type", "contentIndex", "delta"]);
+        let kind = kind.and_then(|kind| kind.text()).unwrap_or_default();
+        let index = || count(index).unwrap_or(0);
         let chunk = if kind.starts_with("text") {
             Kind::Message
         } else {
@@ -231,7 +247,7 @@ impl Pi {
         };
         match &*kind {
             "text_delta" | "thinking_delta" => {
-                let delta = event.get("delta").and_then(|delta| delta.as_str());
+                let delta = delta.and_then(|delta| delta.as_str());
                 let Some(text) = delta.filter(|text| !text.raw().is_empty()) else {
                     return Outcome::Ignored("empty text");
                 };
@@ -291,6 +307,7 @@ impl Pi {
             return;
         }
         self.streaming = true;
+        self.retried = None;
         self.settle_failure(out);
         out.commit(None);
         out.next_turn();
@@ -501,7 +518,7 @@ impl Pi {
 
     /// The failed attempt is tried again: what it said does not count, and its error was none.
     fn take_back(&mut self, out: &mut Emitter<'_>) {
-        self.failure = None;
+        self.retried = self.failure.take();
         out.abandon(None, &Stamp::default());
     }
 

@@ -5,6 +5,7 @@
 //! surrogate halves are accepted and marked, repeated keys are kept, and containers nest to [`MAX_DEPTH`].
 
 mod error;
+mod kept;
 mod parse;
 mod scan;
 mod tape;
@@ -16,10 +17,11 @@ mod text;
 mod value;
 
 pub use error::{JsonError, Reason};
+pub use kept::Kept;
 pub use parse::MAX_DEPTH;
 pub use tape::Tape;
 pub use text::{Halves, Str, Text};
-pub use value::{Doc, Entries, Items, Kind, Value};
+pub use value::{Doc, Entries, Items, Kind, Value, View};
 
 impl Tape {
     /// Reads exactly one value, with JSON blanks around it or not.

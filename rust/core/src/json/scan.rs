@@ -94,17 +94,14 @@ mod x86 {
             return super::swar::plain_end(text, from);
         }
         // SAFETY: SSE2 is in the x86-64 baseline, and `from + 32 <= text.len()` holds here.
-        let (low, high) = unsafe {
-            (
-                stops16(text.as_ptr().add(from)),
-                stops16(text.as_ptr().add(from + 16)),
-            )
-        };
-        if low != 0 {
-            return from + low.trailing_zeros() as usize;
+        let stops = unsafe { stops16(text.as_ptr().add(from)) };
+        if stops != 0 {
+            return from + stops.trailing_zeros() as usize;
         }
-        if high != 0 {
-            return from + 16 + high.trailing_zeros() as usize;
+        // SAFETY: as above.
+        let stops = unsafe { stops16(text.as_ptr().add(from + 16)) };
+        if stops != 0 {
+            return from + 16 + stops.trailing_zeros() as usize;
         }
         long(text, from + 32)
     }

@@ -636,3 +636,19 @@ fn json_test_suite() {
     println!("{accepted} accepted, {refused} refused");
     assert!(accepted >= 95 && refused >= 188, "the suite is not whole");
 }
+
+#[test]
+fn short_decimals_are_the_nearest_doubles() {
+    let mut random = XorShift::new(53);
+    let mut tape = Tape::new();
+    for _ in 0..100_000 {
+        let digits = 2 + random.below(19);
+        let mut number: String = (0..digits)
+            .map(|_| char::from(b'0' + random.below(10) as u8))
+            .collect();
+        number.insert(1, '.');
+        let doc = tape.parse(number.as_bytes()).unwrap();
+        let expected: f64 = number.parse().unwrap();
+        assert_eq!(doc.root().as_f64(), Some(expected), "{number}");
+    }
+}

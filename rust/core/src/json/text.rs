@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Deref;
 
+use super::scan::plain_end;
 use super::tape::{ESCAPES, LONE};
 
 /// A string of a parsed text, not yet decoded.
@@ -109,6 +110,7 @@ impl From<String> for Text<'_> {
 }
 
 impl<'a> From<Str<'a>> for Text<'a> {
+    #[inline]
     fn from(string: Str<'a>) -> Self {
         Text {
             text: string.lossy(),
@@ -282,7 +284,11 @@ impl<'a> Iterator for Pieces<'a> {
     fn next(&mut self) -> Option<Piece<'a>> {
         let bytes = self.rest.as_bytes();
         if bytes.first()? != &b'\\' {
-            let end = memchr::memchr(b'\\', bytes).unwrap_or(bytes.len());
+            // Of what ends a plain stretch only backslashes are left in here, and control characters of the lax grammar.
+            let mut end = plain_end(bytes, 0);
+            while bytes.get(end).is_some_and(|byte| *byte != b'\\') {
+                end = plain_end(bytes, end + 1);
+            }
             let (plain, rest) = self.rest.split_at(end);
             self.rest = rest;
             return Some(Piece::Plain(plain));

@@ -35,6 +35,19 @@ impl<'a> Doc<'a> {
     }
 }
 
+/// A value by what it is, for code that handles all kinds.
+pub enum View<'a> {
+    Null,
+    Bool(bool),
+    /// An integer of at most 64 bits, signed.
+    Int(i64),
+    /// Any other number.
+    Number,
+    String(Str<'a>),
+    Array(Items<'a>),
+    Object(Entries<'a>),
+}
+
 /// One value of a [`Doc`].
 ///
 /// Views are small and passed by value. Their methods are inlined, or else every step down a path would move them
@@ -77,6 +90,20 @@ impl<'a> Value<'a> {
     }
 
     #[inline]
+    pub fn view(&self) -> View<'a> {
+        let (text, inside) = (self.text, self.inside());
+        match self.first_byte() {
+            b'{' => View::Object(Entries { text, rest: inside }),
+            b'[' => View::Array(Items { text, rest: inside }),
+            b'"' => View::String(string(text, self.node())),
+            b't' => View::Bool(true),
+            b'f' => View::Bool(false),
+            b'n' => View::Null,
+            _ => self.as_i64().map_or(View::Number, View::Int),
+        }
+    }
+
+    #[inline]
     pub fn is_object(&self) -> bool {
         self.first_byte() == b'{'
     }
@@ -115,6 +142,32 @@ impl<'a> Value<'a> {
         })
     }
 
+    /// [`get`](Value::get) for several keys in one pass over the members.
+    #[inline(always)]
+    pub fn fields<const N: usize>(&self, keys: [&str; N]) -> [Option<Value<'a>>; N] {
+        let mut found = [None; N];
+        if self.is_object() {
+            let mut rest = self.inside();
+            while let [name, value, ..] = rest {
+                let len = (name.end - name.start) as usize - 2;
+                for (key, found) in keys.iter().zip(&mut found) {
+                    let is_key = match name.info {
+                        0 => len == key.len() && same(key_text(self.text, name), key.as_bytes()),
+                        _ => is_escaped_key(self.text, name, key),
+                    };
+                    if is_key {
+                        *found = Some(Value {
+                            text: self.text,
+                            nodes: &rest[1..],
+                        });
+                    }
+                }
+                rest = rest.get(1 + value.skip as usize..).unwrap_or(&[]);
+            }
+        }
+        found
+    }
+
     /// [`get`](Value::get) for each key in turn.
     #[inline]
     pub fn path(&self, keys: &[&str]) -> Option<Value<'a>> {
@@ -139,6 +192,12 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The nodes of this value and of all that is in it.
+    #[inline]
+    pub(super) fn own_nodes(&self) -> &'a [Node] {
+        &self.nodes[..self.node().skip as usize]
+    }
+
     /// Elements of an array or members of an object (repeated keys included); 0 for other values.
     #[inline]
     pub fn len(&self) -> usize {
@@ -158,10 +217,12 @@ impl<'a> Value<'a> {
     /// The bytes of the value as they stand in the text.
     #[inline]
     pub fn raw(&self) -> &'a [u8] {
-        self.raw_str().as_bytes()
+        let node = self.node();
+        &self.text.as_bytes()[node.start as usize..node.end as usize]
     }
 
-    fn raw_str(&self) -> &'a str {
+    #[inline]
+    pub(super) fn raw_str(&self) -> &'a str {
         let node = self.node();
         &self.text[node.start as usize..node.end as usize]
     }
@@ -182,6 +243,7 @@ impl<'a> Value<'a> {
     }
 
     /// The text of the member of that name, if it is a string.
+    #[inline]
     pub fn text_of(&self, key: &str) -> Option<Text<'a>> {
         self.get(key)?.text()
     }
@@ -189,8 +251,7 @@ impl<'a> Value<'a> {
     /// Whether it is or holds a string or key with an unpaired half of a surrogate pair.
     pub fn is_lossy(&self) -> bool {
         let text = self.text.as_bytes();
-        let nodes = &self.nodes[..self.node().skip as usize];
-        nodes
+        self.own_nodes()
             .iter()
             .filter(|node| text[node.start as usize] == b'"')
             .any(|node| node.info & LONE != 0)
@@ -224,10 +285,16 @@ impl<'a> Value<'a> {
     /// An integer that fits. None for `1.0` and `1e2`, which Python reads as floats.
     #[inline]
     pub fn as_i64(&self) -> Option<i64> {
-        if self.is_integer() {
-            self.raw_str().parse().ok()
-        } else {
-            None
+        if !self.is_integer() {
+            return None;
+        }
+        match self.raw() {
+            // Nearly all: no sign, and so few digits that nothing can overflow.
+            digits @ [b'0'..=b'9', ..] if digits.len() <= 18 => {
+                let add = |sum, digit: &u8| sum * 10 + i64::from(digit - b'0');
+                Some(digits.iter().fold(0, add))
+            }
+            _ => self.raw_str().parse().ok(),
         }
     }
 
@@ -246,37 +313,69 @@ impl<'a> Value<'a> {
     /// The nearest double of any number, infinite when it is out of range, as Python's `float()`.
     #[inline]
     pub fn as_f64(&self) -> Option<f64> {
+        let number = self.number()?;
         // Rust reads the words of the lax grammar (NaN, Infinity) as well.
-        self.number()?.parse().ok()
+        short_decimal(number.as_bytes()).or_else(|| number.parse().ok())
     }
 }
 
+/// The value of a number such as `0.003003`: few digits, a point, no exponent, no sign.
+///
+/// Digits that fit into 53 bits and a power of ten up to 10^22 are doubles without an error, so that their quotient is
+/// rounded once and right.
+fn short_decimal(number: &[u8]) -> Option<f64> {
+    const POWERS: [f64; 18] = [
+        1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+        1e17,
+    ];
+    if number.len() > POWERS.len() {
+        return None;
+    }
+    let mut digits = 0;
+    let mut point = None;
+    for (at, byte) in number.iter().enumerate() {
+        match byte {
+            b'0'..=b'9' => digits = digits * 10 + u64::from(byte - b'0'),
+            b'.' => point = Some(at),
+            _ => return None,
+        }
+    }
+    let places = number.len() - 1 - point?;
+    (digits < 1 << 53).then(|| digits as f64 / POWERS[places])
+}
+
 /// The nodes from the value of that key on, among the members of an object.
-fn find<'a, const LAST: bool>(
-    text: &'a str,
-    mut members: &'a [Node],
-    key: &str,
-) -> Option<&'a [Node]> {
+fn find<'a, const LAST: bool>(text: &str, members: &'a [Node], key: &str) -> Option<&'a [Node]> {
     let mut found = None;
-    while let [name, value, ..] = members {
-        // Lengths first: they tell most keys apart, and the text need not be touched. An escaped key is longer in the
-        // text than decoded.
+    let mut rest = members;
+    while let [name, value, ..] = rest {
+        // Lengths first: they tell most keys apart, and the text need not be touched.
         let len = (name.end - name.start) as usize - 2;
-        let equal = if name.info == 0 {
-            let start = name.start as usize + 1;
-            len == key.len() && same(&text.as_bytes()[start..start + len], key.as_bytes())
-        } else {
-            len > key.len() && string(text, name).eq(key)
+        let is_key = match name.info {
+            0 => len == key.len() && same(key_text(text, name), key.as_bytes()),
+            _ => is_escaped_key(text, name, key),
         };
-        if equal {
-            found = Some(&members[1..]);
+        if is_key {
+            found = Some(&rest[1..]);
             if !LAST {
                 break;
             }
         }
-        members = &members[1 + value.skip as usize..];
+        rest = rest.get(1 + value.skip as usize..).unwrap_or(&[]);
     }
     found
+}
+
+#[cold]
+#[inline(never)]
+fn is_escaped_key(text: &str, name: &Node, key: &str) -> bool {
+    string(text, name).eq(key)
+}
+
+/// The bytes of a key without its quotes.
+#[inline(always)]
+fn key_text<'a>(text: &'a str, name: &Node) -> &'a [u8] {
+    &text.as_bytes()[name.start as usize + 1..name.end as usize - 1]
 }
 
 #[inline(always)]

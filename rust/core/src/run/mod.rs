@@ -7,7 +7,7 @@ mod usage;
 mod verdict;
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use crate::data::{Data, map};
 use crate::emit::cut_chars;
@@ -75,8 +75,8 @@ pub struct Reducer {
     session: Vec<(&'static str, String)>,
     /// Of all threads and kinds, in order of their first chunk.
     texts: Vec<Block>,
-    /// Index in `texts` by number of the block.
-    blocks: HashMap<u32, usize>,
+    /// By number of the block: its place in `texts`, counted from 1; 0 for one that said nothing yet.
+    blocks: Vec<u32>,
     /// By number; 0 is none.
     calls: Vec<Call>,
     plan: Option<Box<[u8]>>,
@@ -124,17 +124,8 @@ impl Reducer {
 
     fn chunk(&mut self, chunk: &Chunk<'_>, event: &Event<'_>) {
         let thread = event.stamp.thread();
-        let mut gone = chunk.retract;
-        let mine = |text: &&mut Block| text.kind == chunk.kind && text.thread.as_deref() == thread;
-        for text in self.texts.iter_mut().rev().filter(mine) {
-            if gone == 0 {
-                break;
-            }
-            let cut = cut_chars(&mut text.text, gone);
-            gone -= cut;
-            if cut > 0 && text.text.is_empty() && text.images == 0 {
-                self.blocks.remove(&text.number); // if it is said again, then in its new place
-            }
+        if chunk.retract > 0 {
+            self.take_back(chunk, thread);
         }
         match chunk.content {
             Content::Text("") => {}
@@ -146,22 +137,49 @@ impl Reducer {
         }
     }
 
+    fn take_back(&mut self, chunk: &Chunk<'_>, thread: Option<&str>) {
+        let mut gone = chunk.retract;
+        let mine = |text: &&mut Block| text.kind == chunk.kind && text.thread.as_deref() == thread;
+        for text in self.texts.iter_mut().rev().filter(mine) {
+            if gone == 0 {
+                break;
+            }
+            let cut = cut_chars(&mut text.text, gone);
+            gone -= cut;
+            if cut > 0 && text.text.is_empty() && text.images == 0 {
+                self.blocks[text.number as usize] = 0; // if it is said again, then in its new place
+            }
+        }
+    }
+
     fn block(&mut self, chunk: &Chunk<'_>, event: &Event<'_>) -> &mut Block {
-        let at = *self.blocks.entry(chunk.block).or_insert_with(|| {
-            let own = |text: &Option<Text<'_>>| text.as_deref().map(Box::from);
-            self.texts.push(Block {
-                number: chunk.block,
-                kind: chunk.kind,
-                thread: own(&event.stamp.parent),
-                message_id: own(&event.stamp.message_id),
-                model: own(&event.stamp.model),
-                line: event.line,
-                text: String::new(),
-                images: 0,
-            });
-            self.texts.len() - 1
+        let number = chunk.block as usize;
+        let at = match self.blocks.get(number) {
+            Some(&at) if at > 0 => at,
+            _ => self.new_block(chunk, event),
+        };
+        &mut self.texts[at as usize - 1]
+    }
+
+    #[cold]
+    fn new_block(&mut self, chunk: &Chunk<'_>, event: &Event<'_>) -> u32 {
+        let own = |text: &Option<Text<'_>>| text.as_deref().map(Box::from);
+        self.texts.push(Block {
+            number: chunk.block,
+            kind: chunk.kind,
+            thread: own(&event.stamp.parent),
+            message_id: own(&event.stamp.message_id),
+            model: own(&event.stamp.model),
+            line: event.line,
+            text: String::new(),
+            images: 0,
         });
-        &mut self.texts[at]
+        let (number, at) = (chunk.block as usize, self.texts.len() as u32);
+        if self.blocks.len() <= number {
+            self.blocks.resize(number + 1, 0);
+        }
+        self.blocks[number] = at;
+        at
     }
 
     // ---------------------------------------------------------------- calls

@@ -1,0 +1,1 @@
+"""Benchmarks: a corpus maker, peers, pytest-benchmark suites, and the table of docs/benchmarks.md."""

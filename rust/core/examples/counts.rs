@@ -1,0 +1,52 @@
+//! Micro-workloads of the core for `benches/counts.py`, which runs them under callgrind on the first lines of a file.
+//!
+//! `cargo run --release -p headrace-core --example counts -- WORKLOAD FILE LINES`
+
+use std::error::Error;
+
+use headrace_core::event::Kinds;
+use headrace_core::json::Tape;
+use headrace_core::parser::{NoOutput, Parser};
+use headrace_core::reader::{Reader, Records};
+use headrace_core::record::{Options, Record};
+
+struct Ignore;
+
+impl Records for Ignore {
+    fn record(&mut self, record: &Record<'_>) {
+        std::hint::black_box(record.raw);
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, workload, file, lines] = &arguments[..] else {
+        return Err("usage: counts json|records|reduce FILE LINES".into());
+    };
+    let text = std::fs::read(file)?;
+    let ends = memchr::memchr_iter(b'\n', &text).take(lines.parse()?);
+    let text = &text[..ends.last().map_or(0, |end| end + 1)];
+    match workload.as_str() {
+        "json" => {
+            let mut tape = Tape::new();
+            let mut start = 0;
+            for end in memchr::memchr_iter(b'\n', text) {
+                std::hint::black_box(tape.parse(&text[start..end]).is_ok());
+                start = end + 1;
+            }
+        }
+        "records" => {
+            let mut reader = Reader::new(None, Options::default());
+            reader.feed(text, &mut Ignore)?;
+            reader.close(&mut Ignore)?;
+        }
+        "reduce" => {
+            let mut parser = Parser::new(None, Kinds::NONE, Options::default());
+            parser.feed(text, &mut NoOutput)?;
+            parser.close(&mut NoOutput)?;
+            std::hint::black_box(parser.report().bytes());
+        }
+        other => return Err(format!("no workload is called {other}").into()),
+    }
+    Ok(())
+}
