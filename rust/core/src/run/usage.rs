@@ -110,18 +110,18 @@ impl Ledger {
             return;
         }
         let stamp = event.stamp;
-        let own = |text: &Option<Text<'_>>| text.as_deref().map(Box::from);
+        let own = |text: &Option<Text<'_>>| text.as_deref().map(Box::<str>::from);
         let model = session.model.filter(|_| stamp.parent.is_none());
         let call = ModelCall {
             counters: Counters::of(usage.tokens),
             key: usage.key.map(Box::from),
             message_id: own(&stamp.message_id),
             model: own(&stamp.model)
-                .filter(|model: &Box<str>| !model.is_empty())
+                .filter(|model| !model.is_empty())
                 .or(model.map(Box::from)),
             timestamp: own(&stamp.timestamp),
             session_id: own(&stamp.session_id)
-                .filter(|id: &Box<str>| !id.is_empty())
+                .filter(|id| !id.is_empty())
                 .or(session.id.map(Box::from)),
             parent: own(&stamp.parent),
             side: usage.side,
