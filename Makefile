@@ -6,7 +6,7 @@ BIN := .venv/bin
 EXTRA = $(BIN)/pip install -q
 RUST := Cargo.toml Cargo.lock $(shell find rust -name Cargo.toml -o -name '*.rs' -not -path '*/target/*') python/headrace/tools.tsv
 
-.PHONY: help try build build-dev test lint format bench fuzz docs all clean
+.PHONY: help try build build-dev test lint format bench counts fuzz docs all clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
@@ -48,7 +48,10 @@ format: .venv/built ## format all code
 
 bench: .venv/built ## figures, ours and those of peers in one run
 	$(EXTRA) 'headrace[bench]'
-	$(BIN)/python -m pytest benches
+	$(BIN)/python -m benches --write
+
+counts: .venv/built ## instructions a record, counted by valgrind
+	$(BIN)/python -m benches.counts --write
 
 fuzz: ## a minute for each fuzz target; installs cargo-fuzz if it is missing
 	cargo fuzz --version >/dev/null 2>&1 || cargo install -q cargo-fuzz
