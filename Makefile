@@ -48,10 +48,10 @@ format: .venv/built ## format all code
 
 bench: .venv/built ## figures, ours and those of peers in one run
 	$(EXTRA) 'headrace[bench]'
-	$(BIN)/python -m benches --write
+	$(BIN)/python -m benches
 
-counts: .venv/built ## instructions a record, counted by valgrind
-	$(BIN)/python -m benches.counts --write
+counts: .venv/built ## instructions for each record, by callgrind; needs valgrind
+	$(BIN)/python -m benches.counts
 
 fuzz: ## a minute for each fuzz target; installs cargo-fuzz if it is missing
 	cargo fuzz --version >/dev/null 2>&1 || cargo install -q cargo-fuzz
