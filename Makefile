@@ -47,12 +47,12 @@ format: .venv/built ## format all code
 	$(BIN)/ruff format .
 	cargo fmt
 
-bench: .venv/built ## figures, ours and those of peers in one run
+bench: .venv/built ## figures, ours and those of peers in one run, into docs/benchmarks.md
 	$(EXTRA) 'headrace[bench]'
-	$(BIN)/python -m benches
+	$(BIN)/python -m benches --write
 
 counts: .venv/built ## instructions for each record, by callgrind; needs valgrind
-	$(BIN)/python -m benches.counts
+	$(BIN)/python -m benches.counts --write
 
 fuzz: ## a minute for each fuzz target; installs cargo-fuzz if it is missing
 	cargo fuzz --version >/dev/null 2>&1 || cargo install -q cargo-fuzz

@@ -16,10 +16,10 @@ All done.
 from typing import TYPE_CHECKING, Any
 
 from ._backend import Intake, backend
-from .api import Events, Parser, Records, Source, detect, drift, events, records, reduce
+from .api import Events, Parser, Records, Source, detect, diff, drift, events, records, reduce, runs, usage
 from .errors import HeadraceError, MalformedLine, MismatchedTranscript, SourceError, SpillError, UnknownDialect
 from .follow import Follow, follow
-from .result import Detection, Report, Run, Verdict
+from .result import Detection, Difference, Report, Run, Usage, Verdict
 from .router import Router
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ __all__ = [
     "AsyncProcess",
     "AsyncSource",
     "Detection",
+    "Difference",
     "Events",
     "Follow",
     "HeadraceError",
@@ -50,15 +51,19 @@ __all__ = [
     "SourceError",
     "SpillError",
     "UnknownDialect",
+    "Usage",
     "Verdict",
     "aevents",
     "backend",
     "detect",
+    "diff",
     "drift",
     "events",
     "follow",
     "records",
     "reduce",
+    "runs",
+    "usage",
 ]
 
 _LATER = {

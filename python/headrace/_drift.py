@@ -98,12 +98,12 @@ def find(paths: PathLike | Iterable[PathLike]) -> list[dict[str, Any]]:
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for path in given:
-        for file in _files(Path(path)):
+        for file in files_under(Path(path)):
             _look(file, found)
     return [found[key] for key in sorted(found)]
 
 
-def _files(path: Path) -> Iterator[Path]:
+def files_under(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return

@@ -21,7 +21,7 @@ from . import _backend, api
 from .errors import SourceError
 from .harness import Harness
 from .process import Process
-from .result import Report, Run
+from .result import Report, Run, run_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
@@ -291,7 +291,7 @@ class AsyncEvents:
     @property
     def run(self) -> Run:
         """The run so far."""
-        return Run(self._engine.run())
+        return run_of(self._engine)
 
     @property
     def report(self) -> Report:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from . import _backend
 from .errors import SourceError
-from .result import Detection, Report, Run
+from .result import Detection, Difference, Report, Run, Usage, run_of
 
 if TYPE_CHECKING:
     import subprocess
@@ -18,7 +18,20 @@ if TYPE_CHECKING:
     from .types import OutputEvent
 
 
-__all__ = ["Events", "Parser", "Records", "Source", "detect", "drift", "events", "records", "reduce"]
+__all__ = [
+    "Events",
+    "Parser",
+    "Records",
+    "Source",
+    "detect",
+    "diff",
+    "drift",
+    "events",
+    "records",
+    "reduce",
+    "runs",
+    "usage",
+]
 
 
 class Readable(Protocol):
@@ -71,7 +84,7 @@ class Events(_Reading, _backend.Engine):
     @property
     def run(self) -> Run:  # type: ignore[override]
         """The run so far."""
-        return Run(_backend.Engine.run(self))
+        return run_of(self, _backend.Engine.run(self))
 
     @property
     def report(self) -> Report:  # type: ignore[override]
@@ -145,7 +158,7 @@ class Parser:
     @property
     def run(self) -> Run:
         """The run so far."""
-        return Run(self._engine.run())
+        return run_of(self._engine)
 
     @property
     def report(self) -> Report:
@@ -271,12 +284,13 @@ def reduce(
     _attach(engine, source)
     if transcript is None:
         engine.drain_source()
-        return Run(engine.run(exit_code, stderr))
+        return run_of(engine, engine.run(exit_code, stderr))
     from .transcripts import File, Stream, fuse_files
 
     stream = Stream(engine, _name(source), exit_code, stderr)
     files = transcript if isinstance(transcript, list) else [transcript]
-    return Run(*fuse_files(stream, [File(file) for file in files]))
+    facts, sources = fuse_files(stream, [File(file) for file in files])
+    return run_of(engine, facts, sources=sources)
 
 
 def detect(source: Source) -> Detection:
@@ -290,6 +304,34 @@ def detect(source: Source) -> Detection:
         if (found is not None and found[2] >= 1) or number >= DETECT_RECORDS:
             break
     return _detection(stream.detection)
+
+
+def diff(run_a: Run, run_b: Run, *, only: Iterable[str] | None = None) -> list[Difference]:
+    """In what two runs differ: verdict, texts, thinking, tool calls, usage, errors; an empty list if in nothing.
+
+    Between runs of two dialects, such as a stream and its session file, only what both print is compared: there a fact
+    that one of them leaves out is no difference, nor is where a text is cut into blocks, nor the harness's words for
+    things. Ids, times and lines are never compared; calls are paired by id, or by what they did.
+
+    Args:
+        run_a: what `reduce` gave of one source.
+        run_b: and of another.
+        only: the parts that are compared, of ``verdict, texts, thinking, tool_calls, usage, errors``; None for all.
+
+    Returns:
+        Differences: ``path``, ``what`` (differs, only in the first, only in the second), ``a`` and ``b``; ``str()`` of
+        one says it in a line.
+
+    Raises:
+        ValueError: ``only`` names a part that there is not.
+
+    >>> one, two = (reduce(b'{"type": "text", "content": "%s"}\\n{"type": "done"}' % text) for text in (b"Hi", b"Ho"))
+    >>> [str(difference) for difference in diff(one, two)]
+    ["texts[0]: 'Hi' against 'Ho'"]
+    """
+    from ._diff import compare
+
+    return compare(run_a, run_b, only)
 
 
 def drift(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[dict[str, Any]]:
@@ -316,6 +358,61 @@ def drift(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> l
     from ._drift import find
 
     return find(paths)
+
+
+def runs(
+    source: Source,
+    *,
+    dialect: str | None = None,
+    strict: bool = False,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    on_malformed: OnMalformed | None = None,
+) -> Iterator[Run]:
+    """The runs of a source with several sessions in it, one after the other, of any dialects.
+
+    A run begins at a record that opens a session which is not the one that is read: an ``init``, ``thread.started``,
+    the header of a session file. A session that is resumed right behind itself goes on in its run; one that was cleared
+    (Claude Code's ``/clear``) is a new one. Dialects whose records open no session with an id of its own (EvoScientist,
+    minicode, Kimi, ACP) are not cut.
+
+    The arguments, and what is raised: see `reduce`. Lines and offsets of a run count from its ``start``.
+
+    >>> two = b"".join(b'{"type": "thread.started", "thread_id": "thread-%d"}\\n' % number for number in (1, 2))
+    >>> [(run.session_id, run.start) for run in runs(two)]
+    [('thread-1', (1, 0)), ('thread-2', (2, 52))]
+    """
+    from ._runs import split
+    from .pure.source import chunks
+
+    options = {
+        "dialect": dialect,
+        "strict": strict,
+        "max_line_bytes": max_line_bytes,
+        "on_malformed": on_malformed,
+    }
+    return split(chunks(source)[0], options)
+
+
+def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Usage:
+    """What many files say was spent, each model call once.
+
+    A call counts once, wherever it stands: in a stream and in the session file of the same run, in sessions that were
+    resumed, forked or copied, in a sub-agent's own file. What a harness's total has beyond the calls it printed counts
+    too, unless a session file tells those calls.
+
+    Args:
+        paths: a file, a folder (searched for .jsonl, .json and .ndjson, plain or .gz or .zst), or several of them.
+
+    Returns:
+        A `Usage`: the entries, their total, totals by day, model, harness, project or session, and the entries that
+        were dropped with the reason for each.
+
+    Raises:
+        SourceError: a path can't be read.
+    """
+    from ._usage import gather
+
+    return gather(paths)
 
 
 def _detection(found: tuple[str, str | None, float, list[str]] | None) -> Detection:

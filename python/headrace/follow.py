@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from . import _backend, api
 from .errors import SourceError
-from .result import Report, Run
+from .result import Report, Run, run_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -88,7 +88,7 @@ class Follow:
     @property
     def run(self) -> Run:
         """The run so far, of the file as it is now."""
-        return Run(self._engine.run())
+        return run_of(self._engine)
 
     @property
     def report(self) -> Report:

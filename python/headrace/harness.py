@@ -23,7 +23,7 @@ from .api import MAX_LINE_BYTES, OnMalformed, _kinds
 from .dump import dumps
 from .errors import HeadraceError, SourceError
 from .listen import Listener, Listeners
-from .result import Report, Run
+from .result import Report, Run, run_of
 
 if TYPE_CHECKING:
     from .types import OutputEvent
@@ -143,7 +143,7 @@ class Harness:
             evidence = [*facts["verdict"]["evidence"], {"line": None, "offset": None, "why": why}]
             reason = facts["verdict"]["reason"] if facts["verdict"]["outcome"] == outcome else why
             facts["verdict"] = {"outcome": outcome, "reason": reason, "evidence": evidence}
-        return Run(facts)
+        return run_of(self._engine, facts)
 
     @property
     def report(self) -> Report:

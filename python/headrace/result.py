@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from .errclass import ErrorClass
     from .types import Outcome
 
-__all__ = ["Detection", "Report", "Run", "Verdict"]
+__all__ = ["Detection", "Difference", "Report", "Run", "Usage", "Verdict"]
+
+COUNTERS = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
 
 
 class Detection(NamedTuple):
@@ -24,6 +27,99 @@ class Detection(NamedTuple):
     version: str | None
     confidence: float
     why: list[str]
+
+
+class Difference(NamedTuple):
+    """One thing in which two runs differ; ``str()`` says it in a line.
+
+    Attributes:
+        path: where, such as ``tool_calls[3].result``; the number is that of the first run, or of the second where only
+            that one has it.
+        what: ``differs``, ``only in the first`` or ``only in the second``.
+        a, b: the two values, None where there is none.
+    """
+
+    path: str
+    what: str
+    a: Any
+    b: Any
+
+    def __str__(self) -> str:
+        from ._diff import told
+
+        return told(self)
+
+
+class Usage:
+    """What many files say was spent, each model call once.
+
+    Attributes:
+        entries: what is counted, one dict each: ``kind`` (``call``: one model call; ``rest``: what a harness's own
+            total has beyond the calls that any file tells), ``path``, ``line``, ``dialect``, ``harness``, ``session``,
+            ``project`` (the working folder), ``day`` and ``timestamp`` as printed, ``model``, ``key``,
+            ``message_id``, ``parent``, ``side``, and ``prompt_tokens``, ``completion_tokens``, ``cached_tokens``,
+            ``cost_usd`` (None: not printed).
+        dropped: entries that are not counted, each with ``why`` and ``counted_in`` (the file that counts them).
+        files: path and dialect of every file that was read; files of no dialect are passed over.
+    """
+
+    __slots__ = ("dropped", "entries", "files")
+
+    def __init__(
+        self, entries: list[dict[str, Any]], dropped: list[dict[str, Any]], files: list[tuple[str, str]]
+    ) -> None:
+        self.entries = entries
+        self.dropped = dropped
+        self.files = files
+
+    @property
+    def total(self) -> dict[str, Any]:
+        """The counters added up, and ``calls``, how many model calls; a counter that nobody printed is None."""
+        return _added(self.entries)
+
+    def by(self, *keys: str) -> dict[Any, dict[str, Any]]:
+        """The totals of groups: ``by("day")``, ``by("harness", "model")``, also of session, project, dialect, path.
+
+        Returns:
+            Group to totals, sorted; with several keys a group is a tuple. None stands for what was not printed.
+
+        Raises:
+            ValueError: entries have no such key.
+        """
+        known = ("day", "model", "harness", "project", "session", "dialect", "path", "kind")
+        if not keys or not set(keys) <= set(known):
+            raise ValueError(f"by() takes {', '.join(known)}, not {', '.join(keys) or 'nothing'}")
+        groups: dict[Any, list[dict[str, Any]]] = {}
+        for entry in self.entries:
+            group = tuple(entry[key] for key in keys)
+            groups.setdefault(group[0] if len(keys) == 1 else group, []).append(entry)
+        return {group: _added(groups[group]) for group in sorted(groups, key=_order)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain dicts and lists."""
+        files = [{"path": path, "dialect": dialect} for path, dialect in self.files]
+        return {
+            "total": self.total,
+            "entries": [dict(entry) for entry in self.entries],
+            "dropped": [dict(entry) for entry in self.dropped],
+            "files": files,
+        }
+
+    def __repr__(self) -> str:
+        calls = self.total["calls"]
+        return f"<Usage of {len(self.files)} files: {calls} calls, {len(self.dropped)} entries dropped>"
+
+
+def _added(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    added: dict[str, Any] = {"calls": sum(entry["kind"] == "call" for entry in entries)}
+    for name in COUNTERS:
+        known = [entry[name] for entry in entries if entry[name] is not None]
+        added[name] = sum(known) if known else None
+    return added
+
+
+def _order(group: Any) -> list[tuple[bool, str]]:
+    return [(part is not None, part or "") for part in (group if isinstance(group, tuple) else (group,))]
 
 
 class _Facts:
@@ -117,7 +213,21 @@ class Verdict(_Facts):
         outcome: completed, failed, cancelled, timeout, denied, limit or incomplete.
         reason: the harness's own word for it (stop reason, error class, signal), or None.
         evidence: the records that decided: line, byte offset (None if nothing on the stream did) and why.
+        final: the stream has said its last word: a terminal record, and no turn was opened since. Nothing has to be
+            waited for, not even the end of the process. Not in `to_dict`.
+        resumable: the harness left a session id to resume; whether it still keeps that session only it can tell. Not in
+            `to_dict`.
     """
+
+    __slots__ = ("final", "resumable")
+
+    final: bool
+    resumable: bool
+
+    def __init__(self, facts: dict[str, Any], final: bool = False, resumable: bool = False) -> None:
+        super().__init__(facts)
+        self.final = final
+        self.resumable = resumable
 
     outcome: Outcome
     reason: str | None
@@ -151,15 +261,35 @@ class Run(_Facts):
         report: a `Report`.
         sources: where facts come from that the stream itself does not show: a dotted path, such as
             ``tool_calls[3].result``, to ``{"source": "transcript", "path", "dialect"}``. Not in `to_dict`.
+        ledger: each model call that the source shows, once: key (by which repeats are known), message_id, model,
+            timestamp, session_id, parent (the sub-agent's thread), side (compaction, titles: not the main loop's), line
+            and offset of the record that told its counts last, prompt_tokens, completion_tokens, cached_tokens,
+            cost_usd. Their sum is ``usage["calls"]``. Of the stream alone where a transcript was given. Not in
+            `to_dict`.
+        start: line (from 1) and byte offset at which the run begins in its source; other than ``(1, 0)`` for the later
+            runs of `runs`, whose own lines and offsets count from there. Not in `to_dict`.
     """
 
-    __slots__ = ("sources",)
+    __slots__ = ("_final", "ledger", "sources", "start")
 
     sources: dict[str, dict[str, Any]]
+    ledger: list[dict[str, Any]]
+    start: tuple[int, int]
 
-    def __init__(self, facts: dict[str, Any], sources: dict[str, dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self,
+        facts: dict[str, Any],
+        sources: dict[str, dict[str, Any]] | None = None,
+        *,
+        final: bool = False,
+        ledger: list[dict[str, Any]] | None = None,
+        start: tuple[int, int] = (1, 0),
+    ) -> None:
         super().__init__(facts)
+        self.start = start
         self.sources = sources or {}
+        self.ledger = ledger or []
+        self._final = final
 
     dialect: str | None
     version: str | None
@@ -181,7 +311,29 @@ class Run(_Facts):
 
     @property
     def verdict(self) -> Verdict:
-        return Verdict(self._facts["verdict"])
+        return Verdict(self._facts["verdict"], self._final, self._facts["session_id"] is not None)
+
+    @property
+    def error_classes(self) -> list[ErrorClass]:
+        """The class of each of ``errors``, by its code or its words; see `error_class` for what they mean."""
+        from .errclass import error_class
+
+        return [error_class(error["message"]) for error in self._facts["errors"]]
+
+    @property
+    def error_class(self) -> ErrorClass | None:
+        """The class of what the run ended with: of its last fatal error, else of the harness's word for the end.
+        None if the run was completed, or just stopped."""
+        verdict, errors = self._facts["verdict"], self._facts["errors"]
+        fatal = [name for name, error in zip(self.error_classes, errors, strict=True) if error["fatal"]]
+        if verdict["outcome"] not in ("failed", "limit", "timeout") and not (fatal and verdict["outcome"] == "denied"):
+            return None
+        told = (fatal or self.error_classes or ["unknown"])[-1]
+        if told == "unknown" and verdict["reason"]:
+            from .errclass import error_class
+
+            told = error_class(verdict["reason"])
+        return told
 
     @property
     def report(self) -> Report:
@@ -190,3 +342,12 @@ class Run(_Facts):
     def __repr__(self) -> str:
         calls = len(self.tool_calls)
         return f"<Run {self.dialect} {self.verdict.outcome}, {len(self.texts)} texts, {calls} tool calls>"
+
+
+def run_of(engine: Any, facts: dict[str, Any] | None = None, **known: Any) -> Run:
+    """The run of an engine so far, with what is not in its dict: whether it is over, and its ledger.
+
+    ``facts`` is that dict where it was changed or made with what the caller knows; ``known`` goes on to `Run`.
+    """
+    facts = engine.run() if facts is None else facts
+    return Run(facts, final=engine.ending == "end", ledger=engine.ledger(), **known)

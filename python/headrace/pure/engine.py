@@ -118,6 +118,10 @@ class Engine(_Pull):
         run: dict[str, Any] = self._parser.run(Exit(code, stderr or b""))
         return run
 
+    def ledger(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._parser.ledger()
+        return rows
+
     @property
     def ending(self) -> str | None:
         ending: str | None = self._parser.ending

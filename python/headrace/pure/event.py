@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -90,14 +91,14 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         stamp = self.stamp
-        event: dict[str, Any] = {"update": self.update}
+        event: dict[str, Any] = {"update": writable(self.update)}
         for key, value in zip(
             _KEYS,
             (stamp.session_id, stamp.message_id, stamp.timestamp, stamp.model, stamp.parent, stamp.extra),
             strict=True,
         ):
             if value is not None and value != {}:
-                event[key] = value
+                event[key] = writable(value)
         if self.retract:
             event["extra"] = {**event.get("extra", {}), "retract": self.retract}
         return event
@@ -125,24 +126,55 @@ def clean(text: str) -> str:
 
 def clean_value(value: Any) -> Any:
     """A JSON value with all its texts and keys clean. Returns the same object when they were."""
+    return _rebuilt(value, lambda inner: clean(inner) if isinstance(inner, str) else inner, clean)
+
+
+def _rebuilt(value: Any, leaf: Callable[[Any], Any], name: Callable[[str], str]) -> Any:
+    """A copy of a JSON value with what `leaf` and `name` make of its leaves and keys; the same object if they change
+    nothing."""
     result, changed = [value], False
     due: list[Any] = [result]
     while due:  # no recursion: the wire may nest 1,024 levels
         container = due.pop()
         for key, inner in container.items() if isinstance(container, dict) else enumerate(container):
-            cleaned = inner
-            if isinstance(inner, str):
-                cleaned = clean(inner)
-                changed = changed or cleaned is not inner
-            elif isinstance(inner, dict):
-                cleaned = {clean(name): item for name, item in inner.items()}
-                changed = changed or cleaned.keys() != inner.keys()
-                due.append(cleaned)
+            if isinstance(inner, dict):
+                made: Any = {name(known): item for known, item in inner.items()}
+                changed = changed or made.keys() != inner.keys()
+                due.append(made)
             elif isinstance(inner, list):
-                cleaned = inner.copy()
-                due.append(cleaned)
-            container[key] = cleaned
+                made = inner.copy()
+                due.append(made)
+            else:
+                made = leaf(inner)
+                changed = changed or made is not inner
+            container[key] = made
     return result[0] if changed else value
+
+
+_SHORT = 10**640  # the lowest limit that can be set for str() of an int
+
+
+def digits(number: int) -> str:
+    """str() of an integer of any size: the interpreter refuses more than sys.get_int_max_str_digits()."""
+    if -_SHORT < number < _SHORT:
+        return str(number)
+    if number < 0:
+        return "-" + digits(-number)
+    half = number.bit_length() * 3 // 20  # about half of its digits
+    high, low = divmod(number, 10**half)
+    return digits(high) + digits(low).zfill(half)
+
+
+def writable(value: Any) -> Any:
+    """A JSON value that any JSON writer takes: an integer beyond 64 bits becomes the text of its digits.
+
+    (Runs and records keep it as the integer that it is.) Returns the same object when there is none.
+    """
+    return _rebuilt(value, _short_integer, str)
+
+
+def _short_integer(leaf: Any) -> Any:
+    return digits(leaf) if type(leaf) is int and not -(2**63) <= leaf < 2**64 else leaf
 
 
 # ---------------------------------------------------------------- content blocks

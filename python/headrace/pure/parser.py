@@ -101,6 +101,10 @@ class Parser:
         judge = None if self._mapper is None else self._mapper.judge
         return self._reducer.to_dict(self.dialect, self._report.to_dict(), judge, exit)
 
+    def ledger(self) -> list[dict[str, Any]]:
+        """Each model call so far, as ``Run.ledger`` has it."""
+        return self._reducer.ledger.rows()
+
     @property
     def ending(self) -> str | None:
         """See `Progress.word`."""

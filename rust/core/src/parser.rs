@@ -178,6 +178,11 @@ impl Parser {
             exit,
         )
     }
+
+    /// Each model call so far, as `Run.ledger` has it.
+    pub fn ledger(&self) -> Data<'_> {
+        self.stream.reducer.ledger()
+    }
 }
 
 /// The consumer of the intake.

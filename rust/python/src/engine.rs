@@ -208,6 +208,12 @@ impl Engine {
         Builder::with(|builder| Ok(builder.run(py, &run)?.unbind()))
     }
 
+    /// Each model call so far, as a list of dicts.
+    fn ledger(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let rows = self.parser.ledger();
+        Builder::with(|builder| Ok(builder.data(py, &rows)?.unbind()))
+    }
+
     fn report(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let report = self.parser.report().to_data();
         Builder::with(|builder| Ok(builder.data(py, &report)?.unbind()))

@@ -14,13 +14,15 @@ use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
 
 use crate::ffi;
 
-/// How text that no UTF-8 can say becomes a `str`.
+/// What the objects are for: it decides what becomes of text that no UTF-8 and of integers that no 64 bits can say.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Halves {
-    /// U+FFFD: events and runs can always be encoded.
-    Replace,
-    /// As `json.loads` gives it: the raw layer.
-    Keep,
+pub enum Layer {
+    /// Any JSON writer can take it: U+FFFD, and integers beyond 64 bits as the text of their digits.
+    Event,
+    /// It can always be encoded, and its integers are exact.
+    Run,
+    /// As `json.loads` gives it.
+    Raw,
 }
 
 /// Strings of no more bytes are told apart by [`print`] alone.
@@ -166,24 +168,24 @@ impl Builder {
         &mut self,
         py: Python<'py>,
         value: Value<'_>,
-        halves: Halves,
+        layer: Layer,
     ) -> PyResult<Bound<'py, PyAny>> {
         match value.view() {
             View::Null => Ok(py.None().into_bound(py)),
             View::Bool(value) => Ok(value.into_pyobject(py)?.to_owned().into_any()),
             View::Int(value) => Ok(value.into_pyobject(py)?.into_any()),
-            View::Number => number(py, value),
-            View::String(text) => self.string(py, text, halves),
+            View::Number => number(py, value, layer),
+            View::String(text) => self.string(py, text, layer),
             View::Array(items) => {
-                let objects = items.map(|item| self.value(py, item, halves));
+                let objects = items.map(|item| self.value(py, item, layer));
                 Ok(ffi::list(py, value.len(), objects)?.into_any())
             }
             View::Object(entries) => {
                 let dict = PyDict::new(py);
                 for (key, item) in entries {
-                    let item = self.value(py, item, halves)?;
+                    let item = self.value(py, item, layer)?;
                     if key.has_escapes() {
-                        dict.set_item(self.string(py, key, halves)?, item)?;
+                        dict.set_item(self.string(py, key, layer)?, item)?;
                     } else {
                         self.set(&dict, key.raw(), item)?;
                     }
@@ -197,12 +199,12 @@ impl Builder {
         &mut self,
         py: Python<'py>,
         text: Str<'_>,
-        halves: Halves,
+        layer: Layer,
     ) -> PyResult<Bound<'py, PyAny>> {
         if !text.has_escapes() {
             return Ok(self.text(py, text.raw()).into_any());
         }
-        if halves == Halves::Keep && text.is_lossy() {
+        if layer == Layer::Raw && text.is_lossy() {
             let bytes = PyBytes::new(py, &text.wtf8());
             let text =
                 PyString::from_encoded_object(&bytes, Some(c"utf-8"), Some(c"surrogatepass"))?;
@@ -231,6 +233,13 @@ impl Builder {
         }
     }
 
+    fn layer(&self) -> Layer {
+        match self.once {
+            Some(_) => Layer::Run,
+            None => Layer::Event,
+        }
+    }
+
     /// The object of outgoing data.
     pub fn data<'py>(&mut self, py: Python<'py>, data: &Data<'_>) -> PyResult<Bound<'py, PyAny>> {
         match data {
@@ -238,11 +247,11 @@ impl Builder {
             Data::Bool(value) => Ok(value.into_pyobject(py)?.to_owned().into_any()),
             Data::Number(value) => number_object(py, *value),
             Data::Text(text) => Ok(self.data_text(py, text).into_any()),
-            Data::Wire(value) => self.value(py, *value, Halves::Replace),
+            Data::Wire(value) => self.value(py, *value, self.layer()),
             Data::Raw(text) => {
                 let mut tape = Tape::new();
                 match tape.parse_lax(text) {
-                    Ok(doc) => self.value(py, doc.root(), Halves::Replace),
+                    Ok(doc) => self.value(py, doc.root(), self.layer()),
                     Err(_) => Ok(py.None().into_bound(py)), // can't be: it was written by Data::write
                 }
             }
@@ -475,7 +484,7 @@ fn number_object(py: Python<'_>, number: Number) -> PyResult<Bound<'_, PyAny>> {
 }
 
 /// A number that is no integer of 64 bits.
-fn number<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Bound<'py, PyAny>> {
+fn number<'py>(py: Python<'py>, value: Value<'_>, layer: Layer) -> PyResult<Bound<'py, PyAny>> {
     if !value.is_integer() {
         let number = value.as_f64().unwrap_or(f64::NAN);
         if number.is_nan() {
@@ -493,6 +502,10 @@ fn number<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Bound<'py, PyAny>>
     if let Some(number) = value.as_u64() {
         return Ok(number.into_pyobject(py)?.into_any());
     }
+    let digits = value.number().unwrap_or("0");
+    if layer == Layer::Event {
+        return Ok(ffi::string(py, digits).into_any());
+    }
     // Integers of any size are exact; Python's own conversion stops at some thousand digits.
     static CONVERT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let convert = CONVERT.get_or_try_init(py, || {
@@ -500,7 +513,6 @@ fn number<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Bound<'py, PyAny>>
             .getattr("integer")
             .map(Bound::unbind)
     })?;
-    let digits = value.number().unwrap_or("0");
     let number = convert.bind(py).call1((digits,))?;
     Ok(number.cast_into::<PyInt>()?.into_any())
 }

@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 use crate::engine::tell;
 use crate::errors::Failure;
 use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
-use crate::objects::{Builder, Halves};
+use crate::objects::{Builder, Layer};
 
 /// One record; nothing of it is decoded that is not asked for.
 #[pyclass(frozen, module = "headrace._native")]
@@ -54,7 +54,7 @@ impl Record {
 }
 
 fn object(py: Python<'_>, value: Value<'_>) -> PyResult<Py<PyAny>> {
-    Builder::with(|builder| Ok(builder.value(py, value, Halves::Keep)?.unbind()))
+    Builder::with(|builder| Ok(builder.value(py, value, Layer::Raw)?.unbind()))
 }
 
 #[pymethods]

@@ -84,7 +84,7 @@ class Reducer:
         elif kind == ev.ERROR:
             self._error(event)
         elif kind == ev.USAGE:
-            self.ledger.take(event)
+            self.ledger.take(event, self.session)
         else:
             self._state(event)
 

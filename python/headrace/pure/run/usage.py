@@ -14,12 +14,27 @@ _COUNTERS = (
 )
 
 
-class ModelCall:
-    __slots__ = ("main", "usage")
+_STAMPED = ("message_id", "model", "timestamp", "session_id")
 
-    def __init__(self, usage: dict[str, Any], main: bool) -> None:
-        self.usage = usage
-        self.main = main
+
+class ModelCall:
+    __slots__ = ("facts", "main", "usage")
+
+    def __init__(self, event: Event, session: dict[str, Any]) -> None:
+        stamp = event.stamp
+        self.usage = event.update["usage"]
+        self.main = stamp.parent is None and not event.facts["side"]
+        self.facts: dict[str, Any] = {
+            "key": event.facts["key"],
+            "message_id": stamp.message_id,
+            "model": stamp.model or (session.get("model") if stamp.parent is None else None),
+            "timestamp": stamp.timestamp,
+            "session_id": stamp.session_id or session.get("sessionId"),
+            "parent": stamp.parent,
+            "side": event.facts["side"],
+            "line": event.line,
+            "offset": event.offset,
+        }
 
 
 class Ledger:
@@ -29,15 +44,22 @@ class Ledger:
         self.calls: dict[str | int, ModelCall] = {}
         self.total: dict[str, Any] | None = None
 
-    def take(self, event: Event) -> None:
-        usage = event.update["usage"]
+    def take(self, event: Event, session: dict[str, Any]) -> None:
         if event.update["scope"] == "run":
-            self.total = event.facts["total"] or usage
+            self.total = event.facts["total"] or event.update["usage"]
             return
         key = event.facts["key"]
-        self.calls[len(self.calls) if key is None else key] = ModelCall(
-            usage, event.stamp.parent is None and not event.facts["side"]
-        )
+        call = ModelCall(event, session)
+        earlier = None if key is None else self.calls.get(key)
+        if earlier is not None:
+            for name in _STAMPED:
+                if call.facts[name] is None:
+                    call.facts[name] = earlier.facts[name]
+        self.calls[len(self.calls) if key is None else key] = call
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Each model call: whose it is, its counters, and where the record stands that told them last."""
+        return [{**call.facts, **_counters(call.usage)} for call in self.calls.values()]
 
     def to_dict(self) -> dict[str, Any]:
         calls = _sum([call.usage for call in self.calls.values()])

@@ -103,7 +103,17 @@ impl Sink for Reducer {
                 notice: false,
             } => self.error(message, *fatal, event.line),
             Update::Error { .. } => {}
-            Update::Usage(usage) => self.ledger.take(usage, event.stamp),
+            Update::Usage(usage) => {
+                let told = |key: &str| {
+                    let found = self.session.iter().find(|(name, _)| *name == key);
+                    found.map(|(_, value)| value.as_str())
+                };
+                let session = usage::Session {
+                    id: told("sessionId"),
+                    model: told("model"),
+                };
+                self.ledger.take(usage, event, &session);
+            }
             Update::State(state) => self.state(state, event),
         }
     }
@@ -294,6 +304,11 @@ impl Reducer {
     }
 
     // ---------------------------------------------------------------- the run
+
+    /// Each model call so far, as `Run.ledger`.
+    pub fn ledger(&self) -> Data<'_> {
+        self.ledger.rows()
+    }
 
     /// The run so far, with the keys of `Run.to_dict()`; `judge` is the dialect's word on a stream that has not said how
     /// it ended, `exit` what the caller knows besides.

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use crate::data::{Data, map};
-use crate::event::{Stamp, Tokens, Usage};
+use crate::event::{Event, Tokens, Usage};
+use crate::json::Text;
 use crate::number::Number;
 
 /// The counters of one model call or of a total; None: not printed.
@@ -37,8 +38,61 @@ impl Counters {
 }
 
 struct ModelCall {
-    main: bool,
     counters: Counters,
+    key: Option<Box<str>>,
+    message_id: Option<Box<str>>,
+    model: Option<Box<str>>,
+    timestamp: Option<Box<str>>,
+    session_id: Option<Box<str>>,
+    parent: Option<Box<str>>,
+    side: bool,
+    line: u64,
+    offset: u64,
+}
+
+impl ModelCall {
+    fn is_main(&self) -> bool {
+        self.parent.is_none() && !self.side
+    }
+
+    /// What this record does not say of its model call, an earlier one said.
+    fn complete(mut self, earlier: &ModelCall) -> Self {
+        let known = |own: &mut Option<Box<str>>, old: &Option<Box<str>>| {
+            if own.is_none() {
+                own.clone_from(old);
+            }
+        };
+        known(&mut self.message_id, &earlier.message_id);
+        known(&mut self.model, &earlier.model);
+        known(&mut self.timestamp, &earlier.timestamp);
+        known(&mut self.session_id, &earlier.session_id);
+        self
+    }
+
+    fn to_data(&self) -> Data<'_> {
+        map([
+            ("key", self.key.as_deref().into()),
+            ("message_id", self.message_id.as_deref().into()),
+            ("model", self.model.as_deref().into()),
+            ("timestamp", self.timestamp.as_deref().into()),
+            ("session_id", self.session_id.as_deref().into()),
+            ("parent", self.parent.as_deref().into()),
+            ("side", self.side.into()),
+            ("line", (self.line as i64).into()),
+            ("offset", (self.offset as i64).into()),
+            ("prompt_tokens", self.counters.prompt.into()),
+            ("completion_tokens", self.counters.completion.into()),
+            ("cached_tokens", self.counters.cached.into()),
+            ("cost_usd", self.counters.cost.into()),
+        ])
+    }
+}
+
+/// What the session says of itself, for calls whose records do not.
+#[derive(Default)]
+pub struct Session<'s> {
+    pub id: Option<&'s str>,
+    pub model: Option<&'s str>,
 }
 
 /// Each model call once: a later usage with the same key takes the place of the earlier one.
@@ -50,26 +104,46 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    pub fn take(&mut self, usage: &Usage<'_>, stamp: &Stamp<'_>) {
+    pub fn take(&mut self, usage: &Usage<'_>, event: &Event<'_>, session: &Session<'_>) {
         if usage.run {
             self.total = Some(Counters::of(usage.total.unwrap_or(usage.tokens)));
             return;
         }
+        let stamp = event.stamp;
+        let own = |text: &Option<Text<'_>>| text.as_deref().map(Box::<str>::from);
+        let model = session.model.filter(|_| stamp.parent.is_none());
         let call = ModelCall {
-            main: stamp.parent.is_none() && !usage.side,
             counters: Counters::of(usage.tokens),
+            key: usage.key.map(Box::from),
+            message_id: own(&stamp.message_id),
+            model: own(&stamp.model)
+                .filter(|model| !model.is_empty())
+                .or(model.map(Box::from)),
+            timestamp: own(&stamp.timestamp),
+            session_id: own(&stamp.session_id)
+                .filter(|id| !id.is_empty())
+                .or(session.id.map(Box::from)),
+            parent: own(&stamp.parent),
+            side: usage.side,
+            line: event.line,
+            offset: event.offset,
         };
         let Some(key) = usage.key else {
             self.calls.push(call);
             return;
         };
         match self.keys.get(key) {
-            Some(&at) => self.calls[at] = call,
+            Some(&at) => self.calls[at] = call.complete(&self.calls[at]),
             None => {
                 self.keys.insert(key.to_owned(), self.calls.len());
                 self.calls.push(call);
             }
         }
+    }
+
+    /// Each model call: whose it is, its counters, and where the record stands that told them last.
+    pub fn rows(&self) -> Data<'_> {
+        Data::List(self.calls.iter().map(ModelCall::to_data).collect())
     }
 
     pub fn to_data(&self) -> Data<'static> {
@@ -126,7 +200,7 @@ impl Ledger {
         if apart.is_empty() {
             return None;
         }
-        let main = self.sum(|call| call.main);
+        let main = self.sum(ModelCall::is_main);
         let more =
             |(_, mine, own): &(_, Option<i64>, Option<i64>)| own.unwrap_or(0) > mine.unwrap_or(0);
         let why = if main.prompt == run.prompt && main.completion == run.completion {

@@ -1,0 +1,315 @@
+"""What many files say was spent, each model call once.
+
+The same call stands in several files when a stream and its session file are both kept, when a session was resumed,
+forked or copied, and when a sub-agent has a file of its own. What is counted once, and why, is written down for every
+entry that is left out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from . import _backend
+from ._drift import files_under
+from .dump import dumps
+from .result import COUNTERS, Usage
+
+__all__ = ["gather"]
+
+PathLike = str | os.PathLike[str]
+Entry = dict[str, Any]
+
+_RUNNING = ("codex", "droid")  # their totals go on over a resumed session
+_WITH_AGENTS = ("gemini",)  # their totals include sub-agents, whose files are sessions of their own
+_OWN_KEYS = ("pi",)  # numbers its messages: its keys name no call outside of the file
+_MIN_ID = 8  # a shorter id proves nothing
+
+_MIN_CALLS = 3  # fewer different calls may agree by chance
+
+_STORED = ("-transcript", "-rollout", "-chat", "-wire", "-context", "-export", "-session")
+
+
+class _File:
+    """What one file says."""
+
+    def __init__(self, path: Path, dialect: str, run: dict[str, Any], ledger: list[Entry]) -> None:
+        self.path = str(path)
+        self.dialect = dialect
+        self.stored = dialect.endswith(_STORED)
+        self.harness = dialect.partition("-")[0]
+        self.session: str | None = run["session_id"]
+        self.cwd: str | None = run["cwd"]
+        self.model: str | None = run["model"]
+        self.total: dict[str, Any] | None = run["usage"]["run"]
+        self.calls = [self._entry("call", row, row) for row in ledger]
+        times = [row["timestamp"] for row in ledger] + [
+            call[key] for call in run["tool_calls"] for key in ("started_at", "ended_at")
+        ]
+        self.time = max((time for time in times if time), default=None)
+        # what the calls that started sub-agents show: their session ids are among it
+        self.delegated = b""
+        if self.harness in _WITH_AGENTS:
+            self.delegated = b"".join(
+                dumps(call["raw_output"]) for call in run["tool_calls"] if call["kind"] == "think"
+            )
+        self.digest = blake2b(dumps(run)).digest()
+
+    def _entry(self, kind: str, counters: Entry, row: Entry) -> Entry:
+        time = row["timestamp"]
+        return {
+            "kind": kind,
+            "path": self.path,
+            "line": row["line"],
+            "dialect": self.dialect,
+            "harness": self.harness,
+            "session": row["session_id"] or self.session,
+            "project": self.cwd,
+            "day": time[:10] if time else None,
+            "timestamp": time,
+            "model": row["model"],
+            "key": row["key"],
+            "message_id": row["message_id"],
+            "parent": row["parent"],
+            "side": row["side"],
+            **{name: counters[name] for name in COUNTERS},
+        }
+
+    def entry(self, counters: Entry) -> Entry:
+        """What the harness's own total has that no call has."""
+        models = {call["model"] for call in self.calls} or {self.model}
+        row = dict.fromkeys(("line", "session_id", "key", "message_id", "parent"))
+        model = models.pop() if len(models) == 1 else None
+        return self._entry("rest", counters, {**row, "timestamp": self.time, "model": model, "side": False})
+
+
+def gather(paths: PathLike | Iterable[PathLike]) -> Usage:
+    """See `headrace.usage`."""
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    found: dict[str, Path] = {}
+    for path in given:
+        for file in files_under(Path(path)):
+            found.setdefault(os.path.realpath(file), file)
+    books = _Books()
+    for file in found.values():
+        read = _read(file)
+        if read is not None:
+            books.files.append(read)
+    return books.close()
+
+
+def _read(path: Path) -> _File | None:
+    engine = _backend.Engine(kinds=())
+    engine.attach_path(path)
+    engine.drain_source()
+    run = engine.run()
+    if run["dialect"] is not None:
+        return _File(path, run["dialect"], run, engine.ledger())
+    if ".settings.json" in path.name:  # where Droid keeps a session's tokens
+        from .transcripts import File
+
+        settings = File(path)
+        if settings.dialect is not None:
+            return _File(path, settings.dialect, settings.run, [])
+    return None
+
+
+class _Books:
+    """Enters what the files say, each call once."""
+
+    def __init__(self) -> None:
+        self.files: list[_File] = []
+        self.kept: list[Entry] = []
+        self.dropped: list[Entry] = []
+
+    def close(self) -> Usage:
+        files = self._copies()
+        calls = [call for file in files for call in file.calls]
+        calls = self._once(calls, _by_id, "the same model call")
+        calls = self._once(calls, _by_time, "a replay: the same time, model and counts")
+        calls = self._told_by_file(files, self._told_by_session(calls))
+        self.kept = calls + self._rests(files, calls)
+        order = {file.path: at for at, file in enumerate(self.files)}
+        self.kept.sort(key=lambda entry: order[entry["path"]])
+        return Usage(self.kept, self.dropped, [(file.path, file.dialect) for file in self.files])
+
+    def _drop(self, entry: Entry, why: str, of: Entry | _File) -> None:
+        path = of.path if isinstance(of, _File) else of["path"]
+        self.dropped.append({**entry, "why": why, "counted_in": path})
+
+    def _copies(self) -> list[_File]:
+        """The files without those that say to the letter what another one says."""
+        known: dict[bytes, _File] = {}
+        for file in self.files:
+            first = known.setdefault(file.digest, file)
+            if first is not file:
+                rest = _beyond([file.total] if file.total else [], file.calls)
+                for entry in [*file.calls, *([file.entry(rest)] if rest else [])]:
+                    self._drop(entry, "a copy of the file", first)
+        return list(known.values())
+
+    def _once(self, calls: list[Entry], name_of: Callable[[Entry], Any], why: str) -> list[Entry]:
+        """Of calls with one name in several files the copy that says most: the main loop's, then the largest."""
+        best: dict[Any, Entry] = {}
+        for call in calls:
+            name = name_of(call)
+            if name is not None:
+                known = best.get(name)
+                if known is None or (known["path"] != call["path"] and _rank(call) > _rank(known)):
+                    best[name] = call
+        kept = []
+        for call in calls:
+            first = best.get(name_of(call))
+            if first is None or first is call or first["path"] == call["path"]:
+                kept.append(call)
+            else:
+                self._drop(call, why, first)
+        return kept
+
+    def _told_by_session(self, calls: list[Entry]) -> list[Entry]:
+        """Without what one file of a session tells under other ids than another one, by session and counts: the calls
+        of a sub-agent that has a file of its own, and those of a stream that the session file tells."""
+        stored = [call for call in calls if _stored(call)]
+        agents = [call for call in stored if not _is_main(call)]
+        gone = self._pair(agents, filter(_is_main, stored), "the sub-agent's own file tells the same call")
+        rest = [call for call in stored if id(call) not in gone]
+        streamed = [call for call in calls if not _stored(call)]
+        gone |= self._pair(streamed, rest, "the session file tells the same call")
+        return [call for call in calls if id(call) not in gone]
+
+    def _pair(self, calls: Iterable[Entry], others: Iterable[Entry], why: str) -> set[int]:
+        """Drops each call that has a partner with the same session and counts in another file."""
+        told: dict[Any, list[Entry]] = {}
+        for other in others:
+            told.setdefault(_counts(other), []).append(other)
+        gone = set()
+        for call in calls:
+            partners = told.get(_counts(call), []) if call["session"] else []
+            same = next((other for other in partners if other["path"] != call["path"]), None)
+            if same is not None:
+                partners.remove(same)
+                gone.add(id(call))
+                self._drop(call, why, same)
+        return gone
+
+    def _told_by_file(self, files: list[_File], calls: list[Entry]) -> list[Entry]:
+        """Without the calls of old streams that print no session id, where one session file tells them all."""
+        for file in files:
+            mine = [call for call in calls if call["path"] == file.path]
+            if file.stored or file.session or len({_counts(call) for call in mine}) < _MIN_CALLS:
+                continue
+            for other in files:
+                if other.stored and other.harness == file.harness:
+                    left = [_counts(call)[1:] for call in other.calls]
+                    try:
+                        for call in mine:
+                            left.remove(_counts(call)[1:])
+                    except ValueError:
+                        continue
+                    for call in mine:
+                        self._drop(call, "a session file tells all calls of this stream", other)
+                    calls = [call for call in calls if call["path"] != file.path]
+                    file.session = other.session
+                    break
+        return calls
+
+    def _rests(self, files: list[_File], calls: list[Entry]) -> list[Entry]:
+        """What the harnesses' own totals have beyond all calls that are told of the same session."""
+        groups: dict[str, list[_File]] = {}
+        for file in files:
+            if file.total is not None:
+                groups.setdefault(file.session or file.path, []).append(file)
+        agents = {file.session for file in files if file.harness in _WITH_AGENTS and file.session}
+        delegated: dict[str | None, bytes] = {}
+        for file in files:
+            delegated[file.session] = delegated.get(file.session, b"") + file.delegated
+        rests = []
+        for name, told in groups.items():
+            # a stream's total is that of its process; a session file's may go beyond what the file tells
+            group = [file for file in told if not file.stored] or [file for file in told if not file.calls] or told
+            group = self._last_totals(group)
+            sessions = {name} | {agent for agent in agents if agent.encode() in delegated.get(name, b"")}
+            known = [call for call in calls if call["session"] in sessions or call["path"] == name]
+            totals = [file.total for file in group if file.total is not None]
+            rest = _beyond(totals, known)
+            if rest is not None and group[0].stored and group[0].calls:
+                rest = {**dict.fromkeys(COUNTERS), "cost_usd": rest["cost_usd"]} if rest["cost_usd"] else None
+            if rest is not None:
+                rests.append(group[-1].entry(rest))
+            self._drop_told(group, known, rest)
+        return rests
+
+    def _drop_told(self, group: list[_File], known: list[Entry], rest: Entry | None) -> None:
+        """Writes down what totals have beyond the calls of their own files, if other files tell it."""
+        for file in group:
+            other = next((call for call in known if call["path"] != file.path), None)
+            own = _beyond([file.total] if file.total else [], file.calls)
+            if own is None or other is None:
+                continue
+            more = {name: own[name] for name in COUNTERS}
+            for name in COUNTERS:
+                if own[name] is not None and rest is not None and rest[name] is not None:
+                    more[name] = own[name] - rest[name] if own[name] - rest[name] > 1e-9 else None
+            if any(more.values()):
+                self._drop(file.entry(more), "another file tells these calls", other)
+
+    def _last_totals(self, group: list[_File]) -> list[_File]:
+        """Of totals that go on over a resumed session only the last, which is the largest."""
+        if group[0].harness not in _RUNNING:
+            return group
+        last = max(group, key=_size)
+        for file in group:
+            if file is not last and file.total is not None:
+                self._drop(file.entry(file.total), "a later total of the same session includes it", last)
+        return [last]
+
+
+def _by_id(call: Entry) -> Any:
+    name = call["message_id"] if call["harness"] in _OWN_KEYS else call["key"] or call["message_id"]
+    if name is None or len(name) < _MIN_ID:
+        return None
+    return name, call["prompt_tokens"]  # some gateways give one id to all
+
+
+def _by_time(call: Entry) -> Any:
+    """A time with fractions of a second, and counts: two calls do not agree in both by chance."""
+    time = call["timestamp"]
+    if not time or "." not in time:
+        return None
+    return (time, call["model"], *(call[name] for name in COUNTERS[:3]))
+
+
+def _counts(call: Entry) -> Any:
+    return (call["session"], *(call[name] for name in COUNTERS[:3]))
+
+
+def _stored(call: Entry) -> bool:
+    return bool(call["dialect"].endswith(_STORED))
+
+
+def _is_main(call: Entry) -> bool:
+    return call["parent"] is None and not call["side"]
+
+
+def _rank(call: Entry) -> tuple[bool, int, bool]:
+    return not call["side"], call["completion_tokens"] or 0, _stored(call)
+
+
+def _size(file: _File) -> int:
+    total = file.total or {}
+    return (total.get("prompt_tokens") or 0) + (total.get("completion_tokens") or 0)
+
+
+def _beyond(totals: list[dict[str, Any]], calls: list[Entry]) -> Entry | None:
+    """What totals have beyond calls, counter by counter; None if they have nothing."""
+    rest: Entry = dict.fromkeys(COUNTERS)
+    for name in COUNTERS:
+        printed = [total[name] for total in totals if total[name] is not None]
+        told = [call[name] for call in calls if call[name] is not None]
+        more = sum(printed) - sum(told)
+        if printed and (more > 1e-9 or not told):  # costs are sums of floats
+            rest[name] = more
+    return rest if any(rest.values()) else None
