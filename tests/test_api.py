@@ -570,8 +570,9 @@ def test_deep_values_and_long_integers_are_nothing_special() -> None:
     stream = line % (deep, 10**4299) + STREAM
     (event,) = [e for e in headrace.events(stream, only={"tool_call"}) if e["update"]["toolName"] == "x"]
     call = headrace.reduce(stream).to_dict()["tool_calls"][0]
-    for args in (call["input"], event["update"]["rawInput"]):
-        assert (args["n"], args["s"]) == (10**4299, "\ufffd")
+    # in events as digits: every JSON writer can write those
+    for args, long in ((call["input"], 10**4299), (event["update"]["rawInput"], str(10**4299))):
+        assert (args["n"], args["s"]) == (long, "\ufffd")
         depth, inner = 0, args["deep"]
         while inner:
             depth, inner = depth + 1, inner[0]
