@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::is_true;
 use crate::data::Data;
 use crate::emit::{Emitter, Update};
 use crate::event::{Image, Item, Kind, Location, PlanEntry, Stamp, Tokens};
@@ -488,8 +489,4 @@ impl Counts {
             extra,
         }
     }
-}
-
-pub(super) fn is_true(value: Option<Value<'_>>) -> bool {
-    value.and_then(|value| value.as_bool()) == Some(true)
 }

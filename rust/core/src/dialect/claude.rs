@@ -9,8 +9,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::anthropic::{self, Block, Counts, Plan, blocks_of, chunk_of, is_true, joined_text};
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, rule};
+use super::anthropic::{self, Block, Counts, Plan, blocks_of, chunk_of, joined_text};
+use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, is_true, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Kind, PlanEntry, Stamp, State};

@@ -10,8 +10,8 @@
 
 use std::collections::HashMap;
 
-use super::anthropic::{self, Block, Counts, Plan, blocks_of, chunk_of, is_true, joined_text};
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, rule};
+use super::anthropic::{self, Block, Counts, Plan, blocks_of, chunk_of, joined_text};
+use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, is_true, rule};
 use crate::emit::{Call, Emitter};
 use crate::event::{PlanEntry, Stamp, State};
 use crate::json::{Text, Value};

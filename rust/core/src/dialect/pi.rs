@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use super::{Dialect, Mapper, Outcome, SURE, Sign, has_all, key_count, rule};
+use super::{Dialect, Mapper, Outcome, SURE, Sign, has_all, is_true, key_count, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Image, Item, Kind, Stamp, State, Tokens, iso_millis};
@@ -796,8 +796,4 @@ pub(super) fn usage(
         extra,
     };
     out.call_usage(&tokens, stamp, key, side);
-}
-
-pub(super) fn is_true(value: Option<Value<'_>>) -> bool {
-    value.and_then(|value| value.as_bool()) == Some(true)
 }
