@@ -280,6 +280,7 @@ impl Stream {
                 lossy: kept.lossy,
                 salvaged: kept.salvaged,
                 has_lone_surrogate: doc.has_lone_surrogate(),
+                shape: doc.shape(),
             };
             self.map(&record, report, output);
         }

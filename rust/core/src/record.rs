@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, MAX_TEXT_BYTES};
-use crate::json::{JsonError, Reason, Str, Tape, Value};
+use crate::json::{Decoder, JsonError, Reason, Shape, Str, Tape, Value};
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
 use document::Held;
@@ -35,6 +35,8 @@ pub struct Record<'a> {
     pub salvaged: bool,
     /// Some string of it (or of a neighbour, in an array's line) has an unpaired half of a surrogate pair.
     pub has_lone_surrogate: bool,
+    /// Of a record that is like others before it.
+    pub shape: Option<Shape>,
 }
 
 impl<'a> Record<'a> {
@@ -160,7 +162,7 @@ pub struct Intake {
 
 #[derive(Debug)]
 struct Reader {
-    tape: Tape,
+    decoder: Decoder,
     report: Report,
     options: Options,
     /// There were none but blank lines.
@@ -180,7 +182,7 @@ impl Intake {
         Intake {
             framer: Framer::new(options.max_line_bytes),
             reader: Reader {
-                tape: Tape::new(),
+                decoder: Decoder::new(),
                 report: Report::default(),
                 options,
                 at_start: true,
@@ -261,11 +263,13 @@ impl Reader {
         consumer: &mut impl Consumer<E>,
     ) -> Result<(), E> {
         let at_start = std::mem::replace(&mut self.at_start, false);
-        let Reader { tape, report, .. } = self;
+        let Reader {
+            decoder, report, ..
+        } = self;
         if line.too_long {
             return self.malformed(line, "line too long", failed, consumer);
         }
-        let doc = match tape.parse(line.body) {
+        let doc = match decoder.parse(line.body) {
             Ok(doc) => doc,
             Err(error) => return self.not_json(line, error, at_start, failed, consumer),
         };
@@ -281,6 +285,7 @@ impl Reader {
                 lossy: false,
                 salvaged: false,
                 has_lone_surrogate: doc.has_lone_surrogate(),
+                shape: doc.shape(),
             };
             return consumer.record(record, report);
         }
@@ -312,6 +317,7 @@ impl Reader {
                 lossy: false,
                 salvaged: false,
                 has_lone_surrogate: doc.has_lone_surrogate(),
+                shape: doc.shape(),
             };
             consumer.record(record, report)?;
         }
@@ -333,20 +339,20 @@ impl Reader {
             self.at_start = at_start;
             return Ok(());
         }
-        let reason = reason(&mut self.tape, line.body, error);
+        let reason = reason(self.decoder.tape(), line.body, error);
         if at_start && reason == "cut off" && line.ended && document::begins(line.body) {
             self.held = Some(Held::new(line));
             return Ok(());
         }
         self.malformed(line, reason, failed, consumer)?;
-        let found = salvage::find(&mut self.tape, line.body, &|value| {
+        let found = salvage::find(self.decoder.tape(), line.body, &|value| {
             consumer.is_record(value)
         });
         for (start, end) in found {
             let raw = &line.body[start..end];
             let text = String::from_utf8_lossy(raw);
             let lossy = matches!(text, Cow::Owned(_));
-            let Ok(doc) = self.tape.parse_lax(text.as_bytes()) else {
+            let Ok(doc) = self.decoder.tape().parse_lax(text.as_bytes()) else {
                 continue; // can't be: this is what `find` has parsed
             };
             self.report.salvaged += 1;
@@ -360,6 +366,7 @@ impl Reader {
                 lossy,
                 salvaged: true,
                 has_lone_surrogate: doc.has_lone_surrogate(),
+                shape: doc.shape(),
             };
             consumer.record(record, &mut self.report)?;
         }
@@ -376,10 +383,10 @@ impl Reader {
         failed: &mut Option<Malformed>,
         consumer: &mut impl Consumer<E>,
     ) -> Result<(), E> {
-        let Reader { tape, held, .. } = self;
+        let Reader { decoder, held, .. } = self;
         let limit = self.options.max_line_bytes.min(MAX_TEXT_BYTES);
         match held {
-            Some(held) if held.may_go_on(line, limit, tape) => held.push(line),
+            Some(held) if held.may_go_on(line, limit, decoder.tape()) => held.push(line),
             _ => {
                 self.release(failed, consumer)?;
                 self.read(line, failed, consumer)?;
@@ -398,7 +405,7 @@ impl Reader {
             return Ok(());
         };
         let raw = held.document();
-        let document = match self.tape.parse(raw.text) {
+        let document = match self.decoder.tape().parse(raw.text) {
             Ok(doc) if doc.root().is_object() && consumer.is_document(doc.root()) => Some(doc),
             _ => None,
         };
@@ -412,6 +419,7 @@ impl Reader {
                 lossy: false,
                 salvaged: false,
                 has_lone_surrogate: doc.has_lone_surrogate(),
+                shape: doc.shape(),
             };
             self.report.records += 1;
             consumer.record(record, &mut self.report)?;

@@ -9,6 +9,7 @@ mod kept;
 mod parse;
 mod scan;
 mod tape;
+mod template;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub use error::{JsonError, Reason};
 pub use kept::Kept;
 pub use parse::MAX_DEPTH;
 pub use tape::Tape;
+pub use template::{Decoder, Shape};
 pub use text::{Halves, Str, Text};
 pub use value::{Doc, Entries, Items, Kind, Value, View};
 
@@ -89,6 +91,7 @@ fn doc<'a>(tape: &'a Tape, text: &'a str, parsed: &parse::Parsed) -> Doc<'a> {
             nodes: &tape.nodes[..parsed.nodes],
         },
         lone: parsed.lone,
+        shape: None,
     }
 }
 

@@ -111,17 +111,9 @@ pub(super) fn value<const LAX: bool>(
                 }
             }
             b'0'..=b'9' | b'-' => {
-                // The usual number is digits, and then a byte that does not go on with it.
-                let end = digits_end(text, at);
-                let zeros = first == b'0' && end != at + 1;
-                if end != at && !zeros && !matches!(byte(text, end), b'.' | b'e' | b'E') {
-                    push!(at, end, INTEGER);
-                    at = end;
-                } else {
-                    let (end, info) = number::<LAX>(text, at)?;
-                    push!(at, end, info);
-                    at = end;
-                }
+                let (end, info) = number::<LAX>(text, at)?;
+                push!(at, end, info);
+                at = end;
             }
             b'{' | b'[' => {
                 if depth == MAX_DEPTH {
@@ -241,9 +233,13 @@ fn broken(text: &[u8], at: usize, reason: Reason) -> JsonError {
     )
 }
 
-/// The rest of a string that has an escape or a control character at `at`, or no end.
+/// The rest of a string that has an escape or a control character at `at`, or no end: the offset after its quote, and
+/// its flags.
 #[inline(never)]
-fn string_rest<const LAX: bool>(text: &[u8], mut at: usize) -> Result<(usize, u32), JsonError> {
+pub(super) fn string_rest<const LAX: bool>(
+    text: &[u8],
+    mut at: usize,
+) -> Result<(usize, u32), JsonError> {
     let mut flags = 0;
     // Where the escape of a high half ended, if the last escape was one: its low half must start right there.
     let mut high_end = None;
@@ -293,9 +289,24 @@ fn escape(text: &[u8], start: usize) -> Result<(usize, u16), JsonError> {
     }
 }
 
-/// A number of any form, from its sign or first digit: its end and its flags.
+/// A number, from its sign or first digit (there is a byte): its end and its flags.
+#[inline(always)]
+pub(super) fn number<const LAX: bool>(
+    text: &[u8],
+    start: usize,
+) -> Result<(usize, u32), JsonError> {
+    // The usual number is digits, and then a byte that does not go on with it.
+    let end = digits_end(text, start);
+    let zeros = text[start] == b'0' && end != start + 1;
+    if end != start && !zeros && !matches!(byte(text, end), b'.' | b'e' | b'E') {
+        return Ok((end, INTEGER));
+    }
+    any_number::<LAX>(text, start)
+}
+
+/// A number of any form.
 #[inline(never)]
-fn number<const LAX: bool>(text: &[u8], start: usize) -> Result<(usize, u32), JsonError> {
+fn any_number<const LAX: bool>(text: &[u8], start: usize) -> Result<(usize, u32), JsonError> {
     let digits = |from: usize| match digits_end(text, from) {
         end if end == from => Err(broken(text, from, Reason::InvalidNumber)),
         end => Ok(end),

@@ -19,6 +19,47 @@ pub(super) fn plain_end(text: &[u8], from: usize) -> usize {
     }
 }
 
+/// [`plain_end`], and whether all before it is known to be ASCII. A long stretch is not looked at for that.
+#[inline(always)]
+pub(super) fn plain_text_end(text: &[u8], from: usize) -> (usize, bool) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        x86::plain_text_end(text, from)
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let end = plain_end(text, from);
+        (end, text[from..end].is_ascii())
+    }
+}
+
+/// Whether two slices are the same. They are short, and mostly are: a loop beats a call of `memcmp`.
+#[inline(always)]
+pub(super) fn same_bytes(a: &[u8], b: &[u8]) -> bool {
+    let len = a.len();
+    if len != b.len() {
+        return false;
+    }
+    match len {
+        16.. => {
+            // The last sixteen, which may overlap those before, and then the others from the front.
+            a.last_chunk::<16>() == b.last_chunk::<16>()
+                && a.chunks_exact(16)
+                    .zip(b.chunks_exact(16))
+                    .all(|(a, b)| a == b)
+        }
+        8.. => {
+            a.first_chunk::<8>() == b.first_chunk::<8>()
+                && a.last_chunk::<8>() == b.last_chunk::<8>()
+        }
+        4.. => {
+            a.first_chunk::<4>() == b.first_chunk::<4>()
+                && a.last_chunk::<4>() == b.last_chunk::<4>()
+        }
+        _ => a == b,
+    }
+}
+
 /// Offset of the first byte at or after `from` that is no decimal digit.
 ///
 /// Most numbers are short: one step over eight bytes beats a loop whose length the processor has to guess.
@@ -104,6 +145,35 @@ mod x86 {
             return from + 16 + stops.trailing_zeros() as usize;
         }
         long(text, from + 32)
+    }
+
+    /// Most strings of a record that vary are short, and those that are not are mostly ids of 36 bytes.
+    #[inline(always)]
+    pub(super) fn plain_text_end(text: &[u8], from: usize) -> (usize, bool) {
+        let mut at = from;
+        let mut is_ascii = true;
+        while at < from + 64 && text.len().saturating_sub(at) >= 16 {
+            // SAFETY: SSE2 is in the x86-64 baseline, and 16 bytes are left at `at`.
+            let (stops, high) = unsafe {
+                let bytes = text.as_ptr().add(at);
+                (
+                    stops16(bytes),
+                    _mm_movemask_epi8(_mm_loadu_si128(bytes.cast())) as u32,
+                )
+            };
+            if stops != 0 {
+                let before = stops ^ (stops - 1);
+                return (
+                    at + stops.trailing_zeros() as usize,
+                    is_ascii && high & before == 0,
+                );
+            }
+            is_ascii &= high == 0;
+            at += 16;
+        }
+        let end = super::plain_end(text, at);
+        // Only a short rest is looked at here.
+        (end, is_ascii && end - at < 16 && text[at..end].is_ascii())
     }
 
     /// Long text: worth a call, and the look at what the processor can do.

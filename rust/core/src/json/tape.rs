@@ -1,7 +1,7 @@
 //! The tape: one flat list of nodes per text, in the order of the text, with links that skip over containers.
 
 /// One value or key. Its kind is not stored: the first byte of its text tells it.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     /// Offset of the first byte: the quote of a string, the bracket of a container.
     pub start: u32,

@@ -652,3 +652,152 @@ fn short_decimals_are_the_nearest_doubles() {
         assert_eq!(doc.root().as_f64(), Some(expected), "{number}");
     }
 }
+
+// -------------------------------------------------------------------- templates
+
+/// Reads the text with the decoder, which must not differ from the parser alone; whether a template fitted.
+fn decode(decoder: &mut Decoder, text: &[u8]) -> bool {
+    let mut tape = Tape::new();
+    let want = tape.parse(text);
+    let found = decoder.parse(text);
+    match (want, found) {
+        (Ok(want), Ok(found)) => {
+            assert_eq!(
+                found.root.own_nodes(),
+                want.root.own_nodes(),
+                "{}",
+                text.escape_ascii()
+            );
+            assert_eq!(found.root.raw(), want.root.raw());
+            assert_eq!(found.has_lone_surrogate(), want.has_lone_surrogate());
+            found.shape().is_some()
+        }
+        (Err(want), Err(found)) => {
+            assert_eq!(
+                (found.offset, found.reason),
+                (want.offset, want.reason),
+                "{}",
+                text.escape_ascii()
+            );
+            false
+        }
+        (want, found) => panic!("{want:?}, but {found:?}: {}", text.escape_ascii()),
+    }
+}
+
+/// A record of one of a few shapes, with values of all kinds and some faults.
+fn record(random: &mut XorShift) -> Vec<u8> {
+    const STRINGS: [&[u8]; 17] = [
+        b"",
+        b"a",
+        b"two words",
+        b"exactly sixteen!",
+        b"\\n",
+        "ä".as_bytes(),
+        "sixteen and more 😀".as_bytes(),
+        b"a text that is longer than sixty-four bytes, so that it is not looked at for ASCII, only for its end",
+        b"\\ud83d",
+        b"\\ud83d\\ude00",
+        b"\\u00e9\\\"",
+        b"0198-a36c-4b2e-9d1f-6a6bcb5b84d2-000",
+        // and what is no string:
+        b"\\x",
+        b"\xff",
+        b"raw\ttab",
+        b"\"",
+        b"\\",
+    ];
+    const NUMBERS: [&str; 14] = [
+        "0",
+        "7",
+        "123456789",
+        "-1",
+        "-0",
+        "1.5",
+        "0.00300",
+        "2.9999999999999997e-05",
+        "1E+9",
+        "123456789012345678901234567890",
+        "01",
+        "1.",
+        "-",
+        "",
+    ];
+    const SHAPES: [&str; 6] = [
+        r#"{"type":"S","usage":{"input":N,"cost":{"total":N,"fromProvider":false}},"delta":"S"}"#,
+        r#"{"type":"S","usage":{"input":N,"cost":{"total":N,"fromProvider":true}},"delta":"S"}"#,
+        r#"{"a":["S",{"b":[N,"S",[],{}]},null],"S":"S"}"#,
+        "{ \"a\" : N ,\t\"b\":[ \"S\" ] , \"c\" :{ } }\r",
+        r#"{"n":N}"#,
+        r#"{"nothing":null}"#,
+    ];
+    let mut text = Vec::new();
+    for byte in SHAPES[random.below(SHAPES.len())].bytes() {
+        // Faults are rare, or nothing would ever fit.
+        let faults = usize::from(random.below(20) == 0);
+        match byte {
+            b'S' => text.extend(STRINGS[random.below(STRINGS.len() - 5 + 5 * faults)]),
+            b'N' => text.extend(NUMBERS[random.below(NUMBERS.len() - 4 + 4 * faults)].bytes()),
+            byte => text.push(byte),
+        }
+    }
+    match random.below(40) {
+        0 => text.truncate(random.below(text.len())),
+        1 => text.push(b'x'),
+        2 => {
+            let at = random.below(text.len());
+            text[at] = random.next() as u8;
+        }
+        _ => {}
+    }
+    text
+}
+
+#[test]
+fn a_template_changes_no_result() {
+    let mut random = XorShift::new(0x7e3);
+    let (mut fitted, mut all) = (0, 0);
+    for _ in 0..200 {
+        let mut decoder = Decoder::new();
+        for _ in 0..200 {
+            fitted += usize::from(decode(&mut decoder, &record(&mut random)));
+            all += 1;
+        }
+    }
+    assert!(fitted > all / 3, "{fitted} of {all}");
+}
+
+#[test]
+fn a_decoder_without_templates_finds_no_shape() {
+    let mut decoder = Decoder::without_templates();
+    let text = SAMPLES[2].as_bytes();
+    assert!((0..10).all(|_| !decode(&mut decoder, text)));
+    let mut decoder = Decoder::new();
+    assert!(!decode(&mut decoder, text));
+    assert!(decode(&mut decoder, text));
+}
+
+#[test]
+fn texts_of_one_shape_have_one_shape() {
+    let mut decoder = Decoder::new();
+    let mut shape = |text: &str| Some(decoder.parse(text.as_bytes()).unwrap().shape()?.number());
+    assert_eq!(shape(r#"{"a":"x","n":1}"#), None);
+    assert_eq!(shape(r#"{"a":"y","n":1}"#), None);
+    let first = shape(r#"{"a":"z","n":1}"#);
+    assert!(first.is_some());
+    assert_eq!(shape(r#"{"a":"z","n":2}"#), None);
+    assert_eq!(shape(r#"{"a":"","n":-3}"#), first);
+    assert_eq!(shape(r#"{"a":"z","m":2}"#), None);
+    assert_eq!(shape(r#"{"a":"\ud83d","n":4.5}"#), first);
+}
+
+#[test]
+fn templates_are_bounded() {
+    let mut decoder = Decoder::new();
+    for round in 0..100_000 {
+        let text = format!(r#"{{"type":"{round}","key{round}":{round}}}"#);
+        decode(&mut decoder, text.as_bytes());
+        decode(&mut decoder, br#"{"type":"x"}"#);
+    }
+    assert!(decoder.bytes() < 300 << 10, "{}", decoder.bytes());
+}

@@ -1,6 +1,7 @@
 //! Views of a parsed text: a few words each, to be copied. Nothing is decoded before it is asked for.
 
 use super::tape::{INTEGER, LONE, Node};
+use super::template::Shape;
 use super::text::{Str, Text};
 
 /// What a value is.
@@ -19,6 +20,7 @@ pub enum Kind {
 pub struct Doc<'a> {
     pub(super) root: Value<'a>,
     pub(super) lone: bool,
+    pub(super) shape: Option<Shape>,
 }
 
 impl<'a> Doc<'a> {
@@ -26,6 +28,12 @@ impl<'a> Doc<'a> {
     #[inline]
     pub fn root(&self) -> Value<'a> {
         self.root
+    }
+
+    /// What it has in common with other texts, if that is known.
+    #[inline]
+    pub fn shape(&self) -> Option<Shape> {
+        self.shape
     }
 
     /// Whether any string or key has an unpaired half of a surrogate pair.

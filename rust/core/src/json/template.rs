@@ -1,0 +1,509 @@
+//! Agents print the same record again and again with other texts and numbers in it: an earlier one tells what to expect,
+//! so that most of a line need only be compared, and its nodes are there already.
+//!
+//! A *shape* is what a text is without the values of its strings and numbers: keys, brackets, words, blanks. A template
+//! belongs to one shape. It has the text that it was learned from, cut at its *slots*: the values that were not always
+//! the same. A text that equals it between the slots, and has a string or number by the rules of the parser in each of
+//! them, is JSON and has the template's nodes, moved by what the slots before them are longer or shorter. All other
+//! texts go to the parser, which tells what there is to learn: another shape, or another slot of a known one.
+//!
+//! A result tells nothing of this but the [`Shape`], which only a text that fits a template has.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::parse::{number, skip_blanks, string_rest};
+use super::scan::{plain_text_end, same_bytes};
+use super::tape::{LONE, Node};
+use super::value::{Doc, Value};
+use super::{JsonError, Tape, utf8};
+
+/// A text that is longer, or has more nodes, is not learned: its like seldom comes again.
+const MAX_TEXT: usize = 4 << 10;
+const MAX_NODES: usize = 256;
+/// A shape has no more values than this; so a template has no more slots.
+const MAX_VALUES: usize = 64;
+/// Templates of one decoder, and bytes of all of them: beyond, the one used least lately goes.
+const MAX_TEMPLATES: usize = 64;
+const MAX_BYTES: usize = 256 << 10;
+/// How many of the last used templates are tried on a text, besides the expected one.
+const TRIES: usize = 4;
+/// How much may be learned without a hit; each hit gives one back. An irregular stream soon uses this up.
+const CREDIT: u32 = 64;
+/// Without credit one in so many texts is learned all the same: the stream may have turned regular.
+const LATE: u32 = 32;
+
+/// Names what all texts of one shape have in common: their keys and brackets are at the same nodes.
+///
+/// A number that no other shape of the process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape(NonZeroU32);
+
+impl Shape {
+    fn new() -> Option<Shape> {
+        static NUMBERS: AtomicU32 = AtomicU32::new(1);
+        let number = NUMBERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |number| {
+            number.checked_add(1)
+        });
+        number.ok().and_then(NonZeroU32::new).map(Shape)
+    }
+
+    #[inline]
+    pub fn number(self) -> u32 {
+        self.0.get()
+    }
+}
+
+/// What reads a stream of records: a tape, and templates of the records so far.
+#[derive(Debug)]
+pub struct Decoder {
+    tape: Tape,
+    templates: Templates,
+    learns: bool,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Decoder::new()
+    }
+}
+
+impl Decoder {
+    pub fn new() -> Self {
+        Decoder {
+            tape: Tape::new(),
+            templates: Templates::default(),
+            learns: true,
+        }
+    }
+
+    /// A decoder that sends every text to the parser: what results are compared with.
+    pub fn without_templates() -> Self {
+        Decoder {
+            learns: false,
+            ..Decoder::new()
+        }
+    }
+
+    /// The tape alone, for texts that are no whole lines of the stream.
+    pub fn tape(&mut self) -> &mut Tape {
+        &mut self.tape
+    }
+
+    /// [`Tape::parse`], faster for texts like those before.
+    #[inline]
+    pub fn parse<'a>(&'a mut self, text: &'a [u8]) -> Result<Doc<'a>, JsonError> {
+        match self.templates.find(text) {
+            Some((at, fit)) => self.templates.hit(at, fit, text),
+            None => self.miss(text),
+        }
+    }
+
+    /// What the templates take.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.templates.list.iter().map(Template::bytes).sum()
+    }
+
+    #[inline(never)]
+    fn miss<'a>(&'a mut self, text: &'a [u8]) -> Result<Doc<'a>, JsonError> {
+        let doc = self.tape.parse(text)?;
+        if self.learns && text.len() <= MAX_TEXT && !doc.lone {
+            self.templates.learn(text, doc.root.own_nodes());
+        }
+        Ok(doc)
+    }
+}
+
+#[derive(Debug)]
+struct Templates {
+    list: Vec<Template>,
+    /// Places of those used last, the last first; at most [`TRIES`].
+    recent: Vec<usize>,
+    /// Place of the last text's.
+    last: usize,
+    /// Goes up with each use.
+    clock: u64,
+    credit: u32,
+    unlearned: u32,
+    /// Of the text at hand.
+    slots: [Slot; MAX_VALUES],
+}
+
+/// What stands in a slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    end: u32,
+    info: u32,
+}
+
+/// What the slots of a text that fits have in them, all in all.
+#[derive(Clone, Copy, Default)]
+struct Fit {
+    lone: bool,
+    /// Some text may be other than ASCII.
+    not_ascii: bool,
+}
+
+impl Default for Templates {
+    fn default() -> Self {
+        Templates {
+            list: Vec::new(),
+            recent: Vec::new(),
+            last: 0,
+            clock: 0,
+            credit: CREDIT,
+            unlearned: 0,
+            slots: [Slot::default(); MAX_VALUES],
+        }
+    }
+}
+
+impl Templates {
+    /// The place of a template that the text fits: the one that came next the last time, else one of the last used.
+    #[inline]
+    fn find(&mut self, text: &[u8]) -> Option<(usize, Fit)> {
+        let expected = self.list.get(self.last)?.next;
+        if let Some(template) = self.list.get(expected)
+            && let Some(fit) = template.fit(text, &mut self.slots)
+        {
+            return Some((expected, fit));
+        }
+        for &at in &self.recent {
+            if at != expected
+                && let Some(template) = self.list.get(at)
+                && let Some(fit) = template.fit(text, &mut self.slots)
+            {
+                return Some((at, fit));
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn hit<'a>(&'a mut self, at: usize, fit: Fit, text: &'a [u8]) -> Result<Doc<'a>, JsonError> {
+        self.credit = CREDIT.min(self.credit + 1);
+        self.used(at);
+        let text = if fit.not_ascii {
+            utf8(text)?
+        } else {
+            // SAFETY: between its slots the text equals one that was UTF-8 when it was learned, and the slots, whole
+            // numbers and strings between quotes, are ASCII.
+            unsafe { std::str::from_utf8_unchecked(text) }
+        };
+        let template = &mut self.list[at];
+        template.move_nodes(&self.slots);
+        Ok(Doc {
+            root: Value {
+                text,
+                nodes: &template.nodes,
+            },
+            lone: fit.lone,
+            shape: Some(template.shape),
+        })
+    }
+
+    /// Notes that the text at hand is of this template.
+    #[inline]
+    fn used(&mut self, at: usize) {
+        self.clock += 1;
+        self.list[at].used = self.clock;
+        if let Some(last) = self.list.get_mut(self.last) {
+            last.next = at;
+        }
+        self.last = at;
+        if self.recent.first() != Some(&at) {
+            self.to_front(at);
+        }
+    }
+
+    fn to_front(&mut self, at: usize) {
+        self.recent.retain(|&other| other != at);
+        self.recent.truncate(TRIES - 1);
+        self.recent.insert(0, at);
+    }
+
+    /// Learns from a text that the parser had to read.
+    fn learn(&mut self, text: &[u8], nodes: &[Node]) {
+        if self.credit == 0 {
+            self.unlearned += 1;
+            if self.unlearned % LATE != 0 {
+                return;
+            }
+        }
+        self.credit = self.credit.saturating_sub(1);
+        if nodes.len() > MAX_NODES {
+            return;
+        }
+        let known = self
+            .list
+            .iter()
+            .position(|template| template.has_shape(text, nodes));
+        let at = match known {
+            Some(at) => {
+                self.list[at].learn(text, nodes);
+                at
+            }
+            None => match Template::new(text, nodes) {
+                Some(template) => self.add(template),
+                None => return,
+            },
+        };
+        self.used(at);
+    }
+
+    fn add(&mut self, new: Template) -> usize {
+        let mut bytes = new.bytes() + self.list.iter().map(Template::bytes).sum::<usize>();
+        while self.list.len() >= MAX_TEMPLATES || bytes > MAX_BYTES && !self.list.is_empty() {
+            let places = 0..self.list.len();
+            let oldest = places.min_by_key(|&at| self.list[at].used).unwrap_or(0);
+            // What is said of places elsewhere may be wrong from here on. It is only where to look first.
+            bytes -= self.list.swap_remove(oldest).bytes();
+        }
+        self.list.push(new);
+        self.list.len() - 1
+    }
+}
+
+#[derive(Debug)]
+struct Template {
+    shape: Shape,
+    /// What it was learned from, and its nodes.
+    text: Box<[u8]>,
+    learned: Box<[Node]>,
+    values: Vec<Leaf>,
+    /// One for each slot.
+    steps: Vec<Step>,
+    /// Where the text after the last slot begins.
+    tail: u32,
+    closes: Vec<Close>,
+    /// The nodes of the last text that fitted.
+    nodes: Vec<Node>,
+    /// Place of the template of the text that came next the last time.
+    next: usize,
+    /// When it was used last.
+    used: u64,
+}
+
+/// The node of a string or number that is no key.
+#[derive(Debug)]
+struct Leaf {
+    node: u32,
+    is_slot: bool,
+}
+
+/// A slot and what stands before it.
+#[derive(Debug)]
+struct Step {
+    /// The literal, in the template's text; the opening quote of a string is part of it.
+    start: u32,
+    end: u32,
+    node: u32,
+    /// Nodes up to the next slot move with the end of this one.
+    upto: u32,
+    is_string: bool,
+}
+
+/// The end of a container with slots in it.
+#[derive(Debug)]
+struct Close {
+    node: u32,
+    /// The last slot before its bracket.
+    slot: u32,
+    /// How far that is away.
+    distance: u32,
+}
+
+/// Whether the value that starts here is a string (true) or a number (false); None: neither.
+fn is_string(text: &[u8], start: usize) -> Option<bool> {
+    match text[start] {
+        b'"' => Some(true),
+        b'-' | b'0'..=b'9' => Some(false),
+        _ => None,
+    }
+}
+
+impl Template {
+    /// A template that only the text itself fits.
+    fn new(text: &[u8], nodes: &[Node]) -> Option<Template> {
+        let is_value = |node: &Node| match is_string(text, node.start as usize) {
+            Some(true) => text.get(skip_blanks(text, node.end as usize)) != Some(&b':'),
+            Some(false) => true,
+            None => false,
+        };
+        let leaves = (0..).zip(nodes).filter(|(_, node)| is_value(node));
+        let values: Vec<Leaf> = leaves
+            .map(|(node, _)| Leaf {
+                node,
+                is_slot: false,
+            })
+            .collect();
+        if text.first() != Some(&b'{') || values.len() > MAX_VALUES {
+            return None;
+        }
+        let mut template = Template {
+            shape: Shape::new()?,
+            text: text.into(),
+            learned: nodes.into(),
+            values,
+            steps: Vec::new(),
+            tail: 0,
+            closes: Vec::new(),
+            nodes: nodes.to_vec(),
+            next: 0,
+            used: 0,
+        };
+        template.cut();
+        Some(template)
+    }
+
+    fn bytes(&self) -> usize {
+        self.text.len() + 2 * size_of_val(&*self.learned)
+    }
+
+    /// Whether a text with these nodes is of this shape.
+    fn has_shape(&self, text: &[u8], nodes: &[Node]) -> bool {
+        if nodes.len() != self.learned.len() {
+            return false;
+        }
+        // Nodes have the same numbers as long as the texts between the values are the same.
+        let (mut mine, mut theirs) = (0, 0);
+        for leaf in &self.values {
+            let (known, node) = (
+                &self.learned[leaf.node as usize],
+                &nodes[leaf.node as usize],
+            );
+            let (start, there) = (known.start as usize, node.start as usize);
+            let same_kind = is_string(&self.text, start) == is_string(text, there);
+            if !same_kind || self.text.get(mine..start) != text.get(theirs..there) {
+                return false;
+            }
+            (mine, theirs) = (known.end as usize, node.end as usize);
+        }
+        self.text[mine..] == text[theirs..]
+    }
+
+    /// Makes slots of the values in which the text, of this shape, differs.
+    fn learn(&mut self, text: &[u8], nodes: &[Node]) {
+        let mut changed = false;
+        for leaf in &mut self.values {
+            let (known, node) = (
+                &self.learned[leaf.node as usize],
+                &nodes[leaf.node as usize],
+            );
+            let known = &self.text[known.start as usize..known.end as usize];
+            if !leaf.is_slot && known != &text[node.start as usize..node.end as usize] {
+                leaf.is_slot = true;
+                changed = true;
+            }
+        }
+        if changed {
+            self.nodes.clone_from_slice(&self.learned);
+            self.cut();
+        }
+    }
+
+    /// Cuts the text at the slots.
+    fn cut(&mut self) {
+        self.steps.clear();
+        self.closes.clear();
+        self.tail = 0;
+        for leaf in self.values.iter().filter(|leaf| leaf.is_slot) {
+            let node = &self.learned[leaf.node as usize];
+            let is_string = self.text[node.start as usize] == b'"';
+            if let Some(before) = self.steps.last_mut() {
+                before.upto = leaf.node;
+            }
+            self.steps.push(Step {
+                start: self.tail,
+                end: node.start + is_string as u32,
+                node: leaf.node,
+                upto: self.learned.len() as u32,
+                is_string,
+            });
+            self.tail = node.end;
+        }
+        for (at, node) in (0..).zip(&self.learned) {
+            if let b'{' | b'[' = self.text[node.start as usize] {
+                let end = |step: &Step| self.learned[step.node as usize].end;
+                let before = self
+                    .steps
+                    .iter()
+                    .take_while(|step| end(step) < node.end)
+                    .count();
+                if before > 0 {
+                    let slot = before - 1;
+                    self.closes.push(Close {
+                        node: at,
+                        slot: slot as u32,
+                        distance: node.end - end(&self.steps[slot]),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Reads the text into `slots`; None if it does not fit, or is no JSON.
+    #[inline]
+    fn fit(&self, text: &[u8], slots: &mut [Slot; MAX_VALUES]) -> Option<Fit> {
+        let mut at = 0;
+        let mut fit = Fit::default();
+        for (step, slot) in self.steps.iter().zip(slots) {
+            at = self.literal(step.start, step.end, text, at)?;
+            let (end, info) = if step.is_string {
+                let (stop, is_ascii) = plain_text_end(text, at);
+                fit.not_ascii |= !is_ascii;
+                match text.get(stop)? {
+                    b'"' => (stop + 1, 0),
+                    _ => {
+                        let (end, info) = string_rest::<false>(text, stop).ok()?;
+                        fit.not_ascii = true; // not looked at
+                        fit.lone |= info & LONE != 0;
+                        (end, info)
+                    }
+                }
+            } else {
+                text.get(at)?;
+                number::<false>(text, at).ok()?
+            };
+            *slot = Slot {
+                end: end as u32,
+                info,
+            };
+            at = end;
+        }
+        let end = self.literal(self.tail, self.text.len() as u32, text, at)?;
+        (end == text.len() && end < u32::MAX as usize).then_some(fit)
+    }
+
+    /// The offset after this part of the template in the text.
+    #[inline(always)]
+    fn literal(&self, start: u32, end: u32, text: &[u8], at: usize) -> Option<usize> {
+        let literal = &self.text[start as usize..end as usize];
+        let there = at + literal.len();
+        same_bytes(text.get(at..there)?, literal).then_some(there)
+    }
+
+    /// Moves the nodes to where they are in the text with these slots.
+    #[inline]
+    fn move_nodes(&mut self, slots: &[Slot; MAX_VALUES]) {
+        let mut shift = 0;
+        for (step, slot) in self.steps.iter().zip(slots) {
+            let node = &mut self.nodes[step.node as usize];
+            node.start = node.start.wrapping_add(shift);
+            node.info = slot.info;
+            shift = slot.end.wrapping_sub(node.end);
+            node.end = slot.end;
+            if shift != 0 {
+                // The ends of containers move wrongly here, and are set below.
+                for node in &mut self.nodes[step.node as usize + 1..step.upto as usize] {
+                    node.start = node.start.wrapping_add(shift);
+                    node.end = node.end.wrapping_add(shift);
+                }
+            }
+        }
+        for close in &self.closes {
+            self.nodes[close.node as usize].end = slots[close.slot as usize].end + close.distance;
+        }
+    }
+}
