@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, MAX_TEXT_BYTES};
-use crate::json::{Decoder, JsonError, Reason, Shape, Str, Tape, Value};
+use crate::json::{Decoder, JsonError, Paths, Reason, Shape, Str, Tape, Value};
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
 use document::Held;
@@ -44,6 +44,16 @@ impl<'a> Record<'a> {
     /// `update.sessionUpdate`, else `role`.
     pub fn native_type(&self) -> Option<Str<'a>> {
         native_type(self.value)
+    }
+
+    /// [`Paths::of`] this record.
+    #[inline]
+    pub fn at<const N: usize>(
+        &self,
+        paths: &[&[&str]; N],
+        known: &mut Paths<N>,
+    ) -> [Option<Value<'a>>; N] {
+        known.of(paths, self.value, self.shape)
     }
 }
 

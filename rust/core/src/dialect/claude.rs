@@ -14,7 +14,7 @@ use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, is_t
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Kind, PlanEntry, Stamp, State};
-use crate::json::{Text, Value};
+use crate::json::{Paths, Text, Value};
 use crate::number::{count, price};
 use crate::record::Record;
 
@@ -94,6 +94,19 @@ const MARKS: &[(&str, &str, i32)] = &[
     ("tool_progress", "tool_use_id", 60),
     ("tool_use_summary", "preceding_tool_use_ids", 60),
     ("prompt_suggestion", "suggestion", 60),
+];
+/// What is read of every stream event.
+const STREAM: [&[&str]; 10] = [
+    &["event"],
+    &["event", "type"],
+    &["event", "index"],
+    &["event", "delta", "type"],
+    &["event", "delta", "text"],
+    &["event", "delta", "thinking"],
+    &["api_message_id"],
+    &["session_id"],
+    &["timestamp"],
+    &["parent_tool_use_id"],
 ];
 /// How many texts a result may still repeat.
 const SAID: usize = 8;
@@ -261,16 +274,23 @@ impl Message {
 
     /// The stamp of a record of this message.
     fn stamp<'a>(&'a self, value: Value<'a>) -> Stamp<'a> {
+        self.stamped(stamp_of(value))
+    }
+
+    fn stamped<'a>(&'a self, record: Stamp<'a>) -> Stamp<'a> {
         Stamp {
             message_id: self.id.as_deref().map(Text::from),
             model: self.model.as_deref().map(Text::from),
-            ..stamp_of(value)
+            ..record
         }
     }
 }
 
 fn stamp_of(value: Value<'_>) -> Stamp<'_> {
-    let [session, time, parent] = value.fields(["session_id", "timestamp", "parent_tool_use_id"]);
+    stamp(value.fields(["session_id", "timestamp", "parent_tool_use_id"]))
+}
+
+fn stamp([session, time, parent]: [Option<Value<'_>>; 3]) -> Stamp<'_> {
     Stamp {
         session_id: session.and_then(|id| id.text()),
         timestamp: time.and_then(|time| time.text()),
@@ -281,6 +301,8 @@ fn stamp_of(value: Value<'_>) -> Stamp<'_> {
 
 #[derive(Default)]
 struct Claude {
+    /// Of [`STREAM`].
+    paths: Paths<10>,
     /// The message that the main agent is at.
     main: Option<Box<Message>>,
     /// Those of sub-agents, by thread.
@@ -317,7 +339,7 @@ impl Mapper for Claude {
             return Outcome::Unknown;
         };
         match &*kind {
-            "stream_event" => self.stream(value, record.line, out),
+            "stream_event" => self.stream(record, out),
             "assistant" => self.assistant(value, record.line, out),
             "user" => self.user(value, out),
             "result" => self.result(value, out),
@@ -337,99 +359,106 @@ impl Mapper for Claude {
 impl Claude {
     // ---------------------------------------------------------------- stream events
 
-    fn stream(&mut self, value: Value<'_>, line: u64, out: &mut Emitter<'_>) -> Outcome {
-        let [event, thread, id] = value.fields(["event", "parent_tool_use_id", "api_message_id"]);
+    fn stream(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let value = record.value;
+        let [
+            event,
+            kind,
+            index,
+            delta_kind,
+            text,
+            thinking,
+            id,
+            stamp @ ..,
+        ] = record.at(&STREAM, &mut self.paths);
         let Some(event) = event.filter(Value::is_object) else {
             return Outcome::Unknown;
         };
-        let kind = event.text_of("type").unwrap_or_default();
+        let kind = kind.and_then(|kind| kind.text()).unwrap_or_default();
         if !API_EVENTS.contains(&&*kind) {
             return Outcome::Ignored("other event of the API");
         }
-        let thread = thread.and_then(|id| id.text());
+        let stamp = self::stamp(stamp);
         let id = id.and_then(|id| id.text());
         if &*kind == "message_start" {
+            let thread = stamp.thread();
             let start = event.get("message");
             let of = |key| start.and_then(|start| start.text_of(key));
-            let mut message = self.begin(
-                thread.as_deref(),
-                filled(of("id")).or(id),
-                of("model"),
-                value,
-                line,
-                out,
-            );
+            let id = filled(of("id")).or(id);
+            let mut message = self.begin(thread, id, of("model"), value, record.line, out);
             message.streaming = true;
-            usage(
-                &mut message,
-                start.and_then(|start| start.get("usage")),
-                value,
-                Vec::new(),
-                out,
-            );
-            self.put(thread.as_deref(), message);
+            let counts = start.and_then(|start| start.get("usage"));
+            usage(&mut message, counts, value, Vec::new(), out);
+            self.put(thread, message);
             return Outcome::Mapped;
         }
-        let mut message = match self.take(thread.as_deref()) {
+        let parent = stamp.parent.clone();
+        let thread = parent.as_deref();
+        let mut message = match self.take(thread) {
             Some(message) if id.is_none() || message.id.as_deref() == id.as_deref() => message,
             old => {
-                self.put_back(thread.as_deref(), old);
-                self.begin(thread.as_deref(), id, None, value, line, out) // its start was lost
+                self.put_back(thread, old);
+                self.begin(thread, id, None, value, record.line, out) // its start was lost
             }
         };
-        let outcome = self.stream_part(&mut message, &kind, event, value, out);
-        self.put(thread.as_deref(), message);
+        let outcome = match &*kind {
+            "content_block_delta" => {
+                let of_kind = |name| delta_kind.is_some_and(|kind| kind.is_text(name));
+                if of_kind("text_delta") {
+                    self.streamed(&mut message, index, Some("text"), text, stamp, out)
+                } else if of_kind("thinking_delta") {
+                    self.streamed(&mut message, index, Some("thinking"), thinking, stamp, out)
+                } else {
+                    PART
+                }
+            }
+            "content_block_start" => match count(index) {
+                Some(number) => {
+                    message.open = Some(number);
+                    let content = event.get("content_block");
+                    let kind = content.and_then(|content| content.text_of("type"));
+                    let kind = kind.unwrap_or_default();
+                    let block = message.block(number, &kind);
+                    let text = content.and_then(|content| content.get(&block.kind));
+                    self.streamed(&mut message, index, None, text, stamp, out)
+                }
+                None => PART,
+            },
+            "content_block_stop" => {
+                if count(index).is_some() {
+                    message.open = None;
+                }
+                PART
+            }
+            "message_delta" => {
+                usage(&mut message, event.get("usage"), value, Vec::new(), out);
+                message.is_final = true;
+                Outcome::Mapped
+            }
+            _ => {
+                message.streaming = false;
+                message.open = None;
+                abandon(&mut message, value, out)
+            }
+        };
+        self.put(thread, message);
         outcome
     }
 
-    /// Any event of a message but its start.
-    fn stream_part(
+    /// Text of a block that streams; `kind` is what a delta says of the block.
+    fn streamed(
         &mut self,
         message: &mut Message,
-        kind: &str,
-        event: Value<'_>,
-        value: Value<'_>,
+        index: Option<Value<'_>>,
+        kind: Option<&str>,
+        text: Option<Value<'_>>,
+        stamp: Stamp<'_>,
         out: &mut Emitter<'_>,
     ) -> Outcome {
-        if kind == "message_delta" {
-            usage(message, event.get("usage"), value, Vec::new(), out);
-            message.is_final = true;
-            return Outcome::Mapped;
-        }
-        if kind == "message_stop" {
-            message.streaming = false;
-            message.open = None;
-            return abandon(message, value, out);
-        }
-        let Some(index) = count(event.get("index")) else {
+        let Some(index) = count(index) else {
             return PART;
         };
-        let (block_kind, text) = match kind {
-            "content_block_stop" => {
-                message.open = None;
-                return PART;
-            }
-            "content_block_start" => {
-                message.open = Some(index);
-                let content = event.get("content_block");
-                let kind = content.and_then(|content| content.text_of("type"));
-                let block = message.block(index, &kind.unwrap_or_default());
-                let text = content.and_then(|content| content.get(&block.kind));
-                (None, text)
-            }
-            _ => {
-                let Some(delta) = event.get("delta") else {
-                    return PART;
-                };
-                let [kind, text, thinking] = delta.fields(["type", "text", "thinking"]);
-                match kind.and_then(|kind| kind.text()).as_deref() {
-                    Some("text_delta") => (Some("text"), text),
-                    Some("thinking_delta") => (Some("thinking"), thinking),
-                    _ => return PART,
-                }
-            }
-        };
-        let block = message.block(index, block_kind.unwrap_or_default());
+        let block = message.block(index, kind.unwrap_or_default());
         let (Some(chunk), false) = (chunk_of(&block.kind), block.whole) else {
             return PART;
         };
@@ -437,7 +466,7 @@ impl Claude {
         let Some(text) = text.filter(|text| !text.raw().is_empty()) else {
             return PART;
         };
-        let stamp = message.stamp(value);
+        let stamp = message.stamped(stamp);
         out.delta(chunk, index, text, &stamp);
         if stamp.parent.is_none() {
             self.last = None;

@@ -12,7 +12,7 @@ use super::{Dialect, Mapper, Outcome, SURE, Sign, has_all, is_true, key_count, r
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Image, Item, Kind, Stamp, State, Tokens, iso_millis};
-use crate::json::{Text, Value};
+use crate::json::{Paths, Text, Value};
 use crate::number::{count, price, total};
 use crate::record::Record;
 use crate::run::{Ending, Exit, Reducer};
@@ -47,6 +47,14 @@ const MARKS: &[(&str, &str)] = &[
     ("summarization_retry_finished", "type"),
     ("bash_execution_update", "delta"),
     ("extension_error", "error"),
+];
+
+/// What is read of every `message_update`.
+const UPDATE: [&[&str]; 4] = [
+    &["assistantMessageEvent"],
+    &["assistantMessageEvent", "type"],
+    &["assistantMessageEvent", "contentIndex"],
+    &["assistantMessageEvent", "delta"],
 ];
 
 /// Stop reasons of the last assistant message: how the prompt ended.
@@ -121,6 +129,8 @@ pub(super) fn header_sign(record: Value<'_>) -> Option<Sign> {
 
 #[derive(Default)]
 struct Pi {
+    /// Of [`UPDATE`].
+    paths: Paths<4>,
     /// Number of the assistant message that streams or came last.
     message: u32,
     /// It was started and has not ended.
@@ -159,13 +169,14 @@ struct FailedCall {
 impl Mapper for Pi {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
-        let [kind, message] = value.fields(["type", "message"]);
-        let Some(kind) = kind.and_then(|kind| kind.text()) else {
+        let Some(kind) = value.text_of("type") else {
             return Outcome::Unknown;
         };
-        let message = message.filter(Value::is_object);
+        if &*kind == "message_update" {
+            return self.update(record, out);
+        }
+        let message = value.get("message").filter(Value::is_object);
         match (&*kind, message) {
-            ("message_update", _) => self.update(value, out),
             ("message_start", Some(message)) => self.message_start(message, out),
             ("message_end", Some(message)) => self.message_end(message, out),
             ("session", _) => {
@@ -231,13 +242,12 @@ impl Mapper for Pi {
 impl Pi {
     // ---------------------------------------------------------------- text
 
-    fn update(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let event = value.get("assistantMessageEvent").filter(Value::is_object);
-        let Some(event) = event else {
+    fn update(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let [event, kind, index, delta] = record.at(&UPDATE, &mut self.paths);
+        let Some(event) = event.filter(Value::is_object) else {
             return Outcome::Unknown;
         };
         self.begin(out);
-        let [kind, index, delta] = event.fields(["type", "contentIndex", "delta"]);
         let kind = kind.and_then(|kind| kind.text()).unwrap_or_default();
         let index = || count(index).unwrap_or(0);
         let chunk = if kind.starts_with("text") {

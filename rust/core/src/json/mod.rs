@@ -7,6 +7,7 @@
 mod error;
 mod kept;
 mod parse;
+mod paths;
 mod scan;
 mod tape;
 mod template;
@@ -20,6 +21,7 @@ mod value;
 pub use error::{JsonError, Reason};
 pub use kept::Kept;
 pub use parse::MAX_DEPTH;
+pub use paths::Paths;
 pub use tape::Tape;
 pub use template::{Decoder, Shape};
 pub use text::{Halves, Str, Text};

@@ -174,11 +174,16 @@ impl<'a> Str<'a> {
         if !self.has_escapes() {
             return Cow::Borrowed(self.raw);
         }
+        Cow::Owned(self.decoded())
+    }
+
+    #[inline(never)]
+    fn decoded(&self) -> String {
         let mut text = String::with_capacity(self.raw.len());
         for piece in Pieces::new(self.raw) {
             piece.push_lossy(&mut text);
         }
-        Cow::Owned(text)
+        text
     }
 
     /// The decoded text, with the halves at its two ends kept apart: they may have their other half in another record.

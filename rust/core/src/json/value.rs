@@ -200,6 +200,21 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// The node at that place from this one.
+    #[inline]
+    pub(super) fn at(&self, place: u16) -> Option<Value<'a>> {
+        let nodes = self.nodes.get(place as usize..)?;
+        Some(Value {
+            text: self.text,
+            nodes,
+        })
+    }
+
+    /// The place of a value that is in this one.
+    pub(super) fn place_of(&self, value: Value<'a>) -> usize {
+        self.nodes.len() - value.nodes.len()
+    }
+
     /// The nodes of this value and of all that is in it.
     #[inline]
     pub(super) fn own_nodes(&self) -> &'a [Node] {
@@ -248,6 +263,12 @@ impl<'a> Value<'a> {
     #[inline]
     pub fn text(&self) -> Option<Text<'a>> {
         self.as_str().map(Text::from)
+    }
+
+    /// Whether this is a string that says `text`.
+    #[inline]
+    pub fn is_text(&self, text: &str) -> bool {
+        self.as_str().is_some_and(|string| string.eq(text))
     }
 
     /// The text of the member of that name, if it is a string.
