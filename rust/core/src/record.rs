@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, MAX_TEXT_BYTES};
-use crate::json::{Decoder, JsonError, Paths, Reason, Shape, Str, Tape, Value};
+use crate::json::{Decoder, JsonError, Paths, Reason, Shape, Str, Tape, Text, Value};
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
 use document::Held;
@@ -37,13 +37,21 @@ pub struct Record<'a> {
     pub has_lone_surrogate: bool,
     /// Of a record that is like others before it.
     pub shape: Option<Shape>,
+    /// Its `type`, if that is a string.
+    pub kind: Option<Str<'a>>,
 }
 
 impl<'a> Record<'a> {
     /// What a harness calls this kind of record: `type`, else `method`, else `msg.type`, `message.type` or
     /// `update.sessionUpdate`, else `role`.
     pub fn native_type(&self) -> Option<Str<'a>> {
-        native_type(self.value)
+        self.kind.or_else(|| native_type(self.value))
+    }
+
+    /// Its `type`, if that is a string.
+    #[inline]
+    pub fn kind(&self) -> Option<Text<'a>> {
+        self.kind.map(Text::from)
     }
 
     /// [`Paths::of`] this record.
@@ -67,6 +75,8 @@ pub fn native_type(value: Value<'_>) -> Option<Str<'_>> {
         })
         .or_else(|| string_at(value, "role"))
 }
+
+const TYPE: [&[&str]; 1] = [&["type"]];
 
 const INNER_TYPES: [(&str, &str); 3] = [
     ("msg", "type"),
@@ -173,6 +183,8 @@ pub struct Intake {
 #[derive(Debug)]
 struct Reader {
     decoder: Decoder,
+    /// Of [`TYPE`].
+    types: Paths<1>,
     report: Report,
     options: Options,
     /// There were none but blank lines.
@@ -193,6 +205,7 @@ impl Intake {
             framer: Framer::new(options.max_line_bytes),
             reader: Reader {
                 decoder: Decoder::new(),
+                types: Paths::default(),
                 report: Report::default(),
                 options,
                 at_start: true,
@@ -274,7 +287,10 @@ impl Reader {
     ) -> Result<(), E> {
         let at_start = std::mem::replace(&mut self.at_start, false);
         let Reader {
-            decoder, report, ..
+            decoder,
+            types,
+            report,
+            ..
         } = self;
         if line.too_long {
             return self.malformed(line, "line too long", failed, consumer);
@@ -286,6 +302,7 @@ impl Reader {
         report.records += 1;
         let value = doc.root();
         if value.is_object() {
+            let [kind] = types.of(&TYPE, value, doc.shape());
             let record = Record {
                 value,
                 raw: line.body,
@@ -296,6 +313,7 @@ impl Reader {
                 salvaged: false,
                 has_lone_surrogate: doc.has_lone_surrogate(),
                 shape: doc.shape(),
+                kind: kind.and_then(|kind| kind.as_str()),
             };
             return consumer.record(record, report);
         }
@@ -327,7 +345,8 @@ impl Reader {
                 lossy: false,
                 salvaged: false,
                 has_lone_surrogate: doc.has_lone_surrogate(),
-                shape: doc.shape(),
+                shape: None,
+                kind: string_at(value, "type"),
             };
             consumer.record(record, report)?;
         }
@@ -376,7 +395,8 @@ impl Reader {
                 lossy,
                 salvaged: true,
                 has_lone_surrogate: doc.has_lone_surrogate(),
-                shape: doc.shape(),
+                shape: None,
+                kind: string_at(doc.root(), "type"),
             };
             consumer.record(record, &mut self.report)?;
         }
@@ -429,7 +449,8 @@ impl Reader {
                 lossy: false,
                 salvaged: false,
                 has_lone_surrogate: doc.has_lone_surrogate(),
-                shape: doc.shape(),
+                shape: None,
+                kind: string_at(doc.root(), "type"),
             };
             self.report.records += 1;
             consumer.record(record, &mut self.report)?;

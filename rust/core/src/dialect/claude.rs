@@ -335,7 +335,7 @@ struct Claude {
 impl Mapper for Claude {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
-        let Some(kind) = value.text_of("type") else {
+        let Some(kind) = record.kind() else {
             return Outcome::Unknown;
         };
         match &*kind {
@@ -375,7 +375,8 @@ impl Claude {
             return Outcome::Unknown;
         };
         let kind = kind.and_then(|kind| kind.text()).unwrap_or_default();
-        if !API_EVENTS.contains(&&*kind) {
+        let is_delta = &*kind == "content_block_delta"; // nearly all are
+        if !is_delta && !API_EVENTS.contains(&&*kind) {
             return Outcome::Ignored("other event of the API");
         }
         let stamp = self::stamp(stamp);

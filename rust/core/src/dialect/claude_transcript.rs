@@ -132,7 +132,7 @@ struct Transcript {
 impl Mapper for Transcript {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
-        let kind = value.text_of("type").unwrap_or_default();
+        let kind = record.kind().unwrap_or_default();
         let uuid = value.text_of("uuid").map(Text::into_string);
         if uuid
             .as_ref()

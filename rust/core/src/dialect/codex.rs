@@ -111,7 +111,7 @@ impl Mapper for Codex {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
         self.exec.unsure = None;
-        let Some(kind) = value.text_of("type") else {
+        let Some(kind) = record.kind() else {
             return self.old(value, out);
         };
         let kind = &*kind;

@@ -107,7 +107,7 @@ impl Mapper for Rollout {
         let Some(payload) = value.get("payload").filter(Value::is_object) else {
             return self.bare(value, stamp, out);
         };
-        let kind = value.text_of("type").unwrap_or_default();
+        let kind = record.kind().unwrap_or_default();
         if &*kind == "session_meta" {
             return self.meta(payload, stamp, out);
         }

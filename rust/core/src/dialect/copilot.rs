@@ -146,7 +146,7 @@ pub(super) struct Copilot {
 impl Mapper for Copilot {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
-        let kind = value.text_of("type");
+        let kind = record.kind();
         if kind.as_deref() == Some("result") && value.get("exitCode").is_some() {
             return self.exit(value, out);
         }

@@ -43,7 +43,7 @@ impl Mapper for CopilotSession {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
         let data = value.get("data").filter(Value::is_object);
-        let (Some(kind), Some(data)) = (value.text_of("type"), data) else {
+        let (Some(kind), Some(data)) = (record.kind(), data) else {
             return Outcome::Unknown;
         };
         let mut stamp = self.records.stamp(value, data);

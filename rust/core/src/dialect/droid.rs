@@ -177,7 +177,7 @@ impl Mapper for Droid {
         if value.get("factoryApiVersion").is_some() {
             return self.response(value, out);
         }
-        let kind = value.text_of("type").unwrap_or_default();
+        let kind = record.kind().unwrap_or_default();
         let message_id = match &*kind {
             "message" | "reasoning" => value.text_of("id"),
             "tool_call" => value.text_of("messageId"),

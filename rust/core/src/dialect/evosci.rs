@@ -110,7 +110,7 @@ struct Evosci {
 impl Mapper for Evosci {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
-        let Some(kind) = value.text_of("type") else {
+        let Some(kind) = record.kind() else {
             return Outcome::Unknown;
         };
         match &*kind {

@@ -168,7 +168,7 @@ impl Default for Wire {
 impl Mapper for Wire {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
-        if let Some(kind) = value.text_of("type") {
+        if let Some(kind) = record.kind() {
             return self.journal.map(&kind, value, out);
         }
         if let Some((kind, payload)) = envelope(value.get("message")) {

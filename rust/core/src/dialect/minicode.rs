@@ -104,7 +104,7 @@ struct Minicode {
 impl Mapper for Minicode {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
-        let kind = value.text_of("type");
+        let kind = record.kind();
         if kind.as_deref() == Some("text") {
             let delta = value.get("delta").and_then(|delta| delta.as_str());
             return self.delta(Channel::Text, delta, &Stamp::default(), out);

@@ -89,7 +89,7 @@ struct Opencode {
 impl Mapper for Opencode {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
-        let kind = value.text_of("type").unwrap_or_default();
+        let kind = record.kind().unwrap_or_default();
         let mut stamp = Stamp {
             session_id: value.text_of("sessionID"),
             timestamp: iso_millis(value.get("timestamp")),

@@ -169,7 +169,7 @@ struct FailedCall {
 impl Mapper for Pi {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
-        let Some(kind) = value.text_of("type") else {
+        let Some(kind) = record.kind() else {
             return Outcome::Unknown;
         };
         if &*kind == "message_update" {

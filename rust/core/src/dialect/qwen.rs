@@ -180,7 +180,7 @@ impl Default for Qwen {
 impl Mapper for Qwen {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
-        let kind = value.text_of("type").unwrap_or_default();
+        let kind = record.kind().unwrap_or_default();
         let message = value.get("message").filter(Value::is_object);
         let event = value.get("event").filter(Value::is_object);
         match (&*kind, message, event) {

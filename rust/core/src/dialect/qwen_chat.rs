@@ -104,7 +104,7 @@ impl Mapper for QwenChat {
         let value = record.value;
         let uuid = value.text_of("uuid");
         let uuid = uuid.as_deref();
-        let kind = value.text_of("type").unwrap_or_default();
+        let kind = record.kind().unwrap_or_default();
         let stamp = stamp_of(value, out);
         if let Some(uuid) = uuid {
             if self.places.contains_key(uuid) {

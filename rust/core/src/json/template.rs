@@ -274,8 +274,8 @@ struct Template {
     values: Vec<Leaf>,
     /// One for each slot.
     steps: Vec<Step>,
-    /// Where the text after the last slot begins.
-    tail: u32,
+    /// What stands after the last slot.
+    tail: Box<[u8]>,
     closes: Vec<Close>,
     /// The nodes of the last text that fitted.
     nodes: Vec<Node>,
@@ -295,9 +295,8 @@ struct Leaf {
 /// A slot and what stands before it.
 #[derive(Debug)]
 struct Step {
-    /// The literal, in the template's text; the opening quote of a string is part of it.
-    start: u32,
-    end: u32,
+    /// The opening quote of a string is part of it.
+    literal: Box<[u8]>,
     node: u32,
     /// Nodes up to the next slot move with the end of this one.
     upto: u32,
@@ -312,6 +311,13 @@ struct Close {
     slot: u32,
     /// How far that is away.
     distance: u32,
+}
+
+/// The offset after the literal, if it stands at `at`.
+#[inline(always)]
+fn literal(literal: &[u8], text: &[u8], at: usize) -> Option<usize> {
+    let there = at + literal.len();
+    same_bytes(text.get(at..there)?, literal).then_some(there)
 }
 
 /// Whether the value that starts here is a string (true) or a number (false); None: neither.
@@ -347,7 +353,7 @@ impl Template {
             learned: nodes.into(),
             values,
             steps: Vec::new(),
-            tail: 0,
+            tail: Box::default(),
             closes: Vec::new(),
             nodes: nodes.to_vec(),
             next: 0,
@@ -358,7 +364,7 @@ impl Template {
     }
 
     fn bytes(&self) -> usize {
-        self.text.len() + 2 * size_of_val(&*self.learned)
+        2 * (self.text.len() + size_of_val(&*self.learned))
     }
 
     /// Whether a text with these nodes is of this shape.
@@ -407,7 +413,7 @@ impl Template {
     fn cut(&mut self) {
         self.steps.clear();
         self.closes.clear();
-        self.tail = 0;
+        let mut start = 0;
         for leaf in self.values.iter().filter(|leaf| leaf.is_slot) {
             let node = &self.learned[leaf.node as usize];
             let is_string = self.text[node.start as usize] == b'"';
@@ -415,14 +421,14 @@ impl Template {
                 before.upto = leaf.node;
             }
             self.steps.push(Step {
-                start: self.tail,
-                end: node.start + is_string as u32,
+                literal: self.text[start..node.start as usize + is_string as usize].into(),
                 node: leaf.node,
                 upto: self.learned.len() as u32,
                 is_string,
             });
-            self.tail = node.end;
+            start = node.end as usize;
         }
+        self.tail = self.text[start..].into();
         for (at, node) in (0..).zip(&self.learned) {
             if let b'{' | b'[' = self.text[node.start as usize] {
                 let end = |step: &Step| self.learned[step.node as usize].end;
@@ -449,7 +455,7 @@ impl Template {
         let mut at = 0;
         let mut fit = Fit::default();
         for (step, slot) in self.steps.iter().zip(slots) {
-            at = self.literal(step.start, step.end, text, at)?;
+            at = literal(&step.literal, text, at)?;
             let (end, info) = if step.is_string {
                 let (stop, is_ascii) = plain_text_end(text, at);
                 fit.not_ascii |= !is_ascii;
@@ -472,16 +478,8 @@ impl Template {
             };
             at = end;
         }
-        let end = self.literal(self.tail, self.text.len() as u32, text, at)?;
+        let end = literal(&self.tail, text, at)?;
         (end == text.len() && end < u32::MAX as usize).then_some(fit)
-    }
-
-    /// The offset after this part of the template in the text.
-    #[inline(always)]
-    fn literal(&self, start: u32, end: u32, text: &[u8], at: usize) -> Option<usize> {
-        let literal = &self.text[start as usize..end as usize];
-        let there = at + literal.len();
-        same_bytes(text.get(at..there)?, literal).then_some(there)
     }
 
     /// Moves the nodes to where they are in the text with these slots.

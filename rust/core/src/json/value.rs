@@ -212,7 +212,9 @@ impl<'a> Value<'a> {
 
     /// The place of a value that is in this one.
     pub(super) fn place_of(&self, value: Value<'a>) -> usize {
-        self.nodes.len() - value.nodes.len()
+        // Not from the lengths: a value's nodes may go beyond it, or end with the container around it.
+        let bytes = value.nodes.as_ptr().addr() - self.nodes.as_ptr().addr();
+        bytes / size_of::<Node>()
     }
 
     /// The nodes of this value and of all that is in it.
