@@ -891,6 +891,14 @@ impl<'s> Emitter<'s> {
         if text.is_empty() {
             return;
         }
+        let blocks = &mut self.log(thread, kind).blocks;
+        if at + 1 == blocks.len() && blocks[at].shown {
+            // Nearly all streamed text: the last block goes on.
+            blocks[at].text.push_str(text);
+            let number = blocks[at].number;
+            self.chunk(kind, number, text, 0, stamp);
+            return;
+        }
         let at = self.show(thread, kind, at);
         let later = self.later_chars(thread, kind, at);
         let block = self.block(thread, kind, at);

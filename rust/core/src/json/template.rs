@@ -495,8 +495,7 @@ impl Template {
             if shift != 0 {
                 // The ends of containers move wrongly here, and are set below.
                 for node in &mut self.nodes[step.node as usize + 1..step.upto as usize] {
-                    node.start = node.start.wrapping_add(shift);
-                    node.end = node.end.wrapping_add(shift);
+                    node.shift(shift);
                 }
             }
         }

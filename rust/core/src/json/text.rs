@@ -110,7 +110,7 @@ impl From<String> for Text<'_> {
 }
 
 impl<'a> From<Str<'a>> for Text<'a> {
-    #[inline]
+    #[inline(always)]
     fn from(string: Str<'a>) -> Self {
         Text {
             text: string.lossy(),
@@ -169,7 +169,7 @@ impl<'a> Str<'a> {
     }
 
     /// The decoded text, with U+FFFD for each unpaired half.
-    #[inline]
+    #[inline(always)]
     pub fn lossy(&self) -> Cow<'a, str> {
         if !self.has_escapes() {
             return Cow::Borrowed(self.raw);

@@ -252,7 +252,7 @@ impl<'a> Value<'a> {
         &self.text[node.start as usize..node.end as usize]
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn as_str(&self) -> Option<Str<'a>> {
         if self.first_byte() == b'"' {
             Some(string(self.text, self.node()))
@@ -262,7 +262,7 @@ impl<'a> Value<'a> {
     }
 
     /// The decoded text of a string, unpaired halves replaced.
-    #[inline]
+    #[inline(always)]
     pub fn text(&self) -> Option<Text<'a>> {
         self.as_str().map(Text::from)
     }
@@ -310,7 +310,7 @@ impl<'a> Value<'a> {
     /// Whether this is a number without point and exponent, which Python reads as an int.
     #[inline]
     pub fn is_integer(&self) -> bool {
-        self.kind() == Kind::Number && self.node().info & INTEGER != 0
+        matches!(self.first_byte(), b'0'..=b'9' | b'-') && self.node().info & INTEGER != 0
     }
 
     /// An integer that fits. None for `1.0` and `1e2`, which Python reads as floats.
