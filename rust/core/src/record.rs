@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, MAX_TEXT_BYTES};
-use crate::json::{Decoder, JsonError, Paths, Reason, Shape, Str, Tape, Text, Value};
+use crate::json::{Decoder, JsonError, Paths, Place, Reason, Shape, Str, Tape, Text, Value};
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
 use document::Held;
@@ -54,14 +54,10 @@ impl<'a> Record<'a> {
         self.kind.map(Text::from)
     }
 
-    /// [`Paths::of`] this record.
+    /// [`Paths::places`] in this record.
     #[inline]
-    pub fn at<const N: usize>(
-        &self,
-        paths: &[&[&str]; N],
-        known: &mut Paths<N>,
-    ) -> [Option<Value<'a>>; N] {
-        known.of(paths, self.value, self.shape)
+    pub fn places<const N: usize>(&self, paths: &[&[&str]; N], known: &mut Paths<N>) -> [Place; N] {
+        known.places(paths, self.value, self.shape)
     }
 }
 
@@ -302,7 +298,7 @@ impl Reader {
         report.records += 1;
         let value = doc.root();
         if value.is_object() {
-            let [kind] = types.of(&TYPE, value, doc.shape());
+            let [kind] = types.places(&TYPE, value, doc.shape());
             let record = Record {
                 value,
                 raw: line.body,
@@ -313,7 +309,7 @@ impl Reader {
                 salvaged: false,
                 has_lone_surrogate: doc.has_lone_surrogate(),
                 shape: doc.shape(),
-                kind: kind.and_then(|kind| kind.as_str()),
+                kind: value.at(kind).and_then(|kind| kind.as_str()),
             };
             return consumer.record(record, report);
         }

@@ -359,42 +359,28 @@ impl Mapper for Claude {
 impl Claude {
     // ---------------------------------------------------------------- stream events
 
+    #[inline(never)] // its own frame: nearly all records come here
     fn stream(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
-        let [
-            event,
-            kind,
-            index,
-            delta_kind,
-            text,
-            thinking,
-            id,
-            stamp @ ..,
-        ] = record.at(&STREAM, &mut self.paths);
-        let Some(event) = event.filter(Value::is_object) else {
+        let [event, kind, index, delta, text, thinking, id, stamp @ ..] =
+            record.places(&STREAM, &mut self.paths);
+        let Some(event) = value.at(event).filter(Value::is_object) else {
             return Outcome::Unknown;
         };
-        let kind = kind.and_then(|kind| kind.text()).unwrap_or_default();
+        let kind = value.at(kind).and_then(|kind| kind.text());
+        let kind = kind.unwrap_or_default();
         let is_delta = &*kind == "content_block_delta"; // nearly all are
         if !is_delta && !API_EVENTS.contains(&&*kind) {
             return Outcome::Ignored("other event of the API");
         }
-        let stamp = self::stamp(stamp);
-        let id = id.and_then(|id| id.text());
-        if &*kind == "message_start" {
-            let thread = stamp.thread();
-            let start = event.get("message");
-            let of = |key| start.and_then(|start| start.text_of(key));
-            let id = filled(of("id")).or(id);
-            let mut message = self.begin(thread, id, of("model"), value, record.line, out);
-            message.streaming = true;
-            let counts = start.and_then(|start| start.get("usage"));
-            usage(&mut message, counts, value, Vec::new(), out);
-            self.put(thread, message);
-            return Outcome::Mapped;
-        }
+        let stamp = self::stamp(stamp.map(|place| value.at(place)));
+        let id = value.at(id).and_then(|id| id.text());
         let parent = stamp.parent.clone();
         let thread = parent.as_deref();
+        if &*kind == "message_start" {
+            self.message_start(thread, id, event, record, out);
+            return Outcome::Mapped;
+        }
         let mut message = match self.take(thread) {
             Some(message) if id.is_none() || message.id.as_deref() == id.as_deref() => message,
             old => {
@@ -402,17 +388,57 @@ impl Claude {
                 self.begin(thread, id, None, value, record.line, out) // its start was lost
             }
         };
-        let outcome = match &*kind {
-            "content_block_delta" => {
-                let of_kind = |name| delta_kind.is_some_and(|kind| kind.is_text(name));
-                if of_kind("text_delta") {
-                    self.streamed(&mut message, index, Some("text"), text, stamp, out)
-                } else if of_kind("thinking_delta") {
-                    self.streamed(&mut message, index, Some("thinking"), thinking, stamp, out)
-                } else {
-                    PART
-                }
+        let index = value.at(index);
+        let outcome = if is_delta {
+            let of_kind = |name| value.at(delta).is_some_and(|kind| kind.is_text(name));
+            if of_kind("text_delta") {
+                let text = value.at(text);
+                self.streamed(&mut message, index, Some("text"), text, stamp, out)
+            } else if of_kind("thinking_delta") {
+                let text = value.at(thinking);
+                self.streamed(&mut message, index, Some("thinking"), text, stamp, out)
+            } else {
+                PART
             }
+        } else {
+            self.stream_part(&mut message, &kind, index, event, value, stamp, out)
+        };
+        self.put(thread, message);
+        outcome
+    }
+
+    fn message_start(
+        &mut self,
+        thread: Option<&str>,
+        id: Option<Text<'_>>,
+        event: Value<'_>,
+        record: &Record<'_>,
+        out: &mut Emitter<'_>,
+    ) {
+        let value = record.value;
+        let start = event.get("message");
+        let of = |key| start.and_then(|start| start.text_of(key));
+        let id = filled(of("id")).or(id);
+        let mut message = self.begin(thread, id, of("model"), value, record.line, out);
+        message.streaming = true;
+        let counts = start.and_then(|start| start.get("usage"));
+        usage(&mut message, counts, value, Vec::new(), out);
+        self.put(thread, message);
+    }
+
+    /// Any event of a message but its start and its deltas.
+    #[allow(clippy::too_many_arguments)] // the record's parts, which were looked up already
+    fn stream_part(
+        &mut self,
+        message: &mut Message,
+        kind: &str,
+        index: Option<Value<'_>>,
+        event: Value<'_>,
+        value: Value<'_>,
+        stamp: Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        match kind {
             "content_block_start" => match count(index) {
                 Some(number) => {
                     message.open = Some(number);
@@ -421,7 +447,7 @@ impl Claude {
                     let kind = kind.unwrap_or_default();
                     let block = message.block(number, &kind);
                     let text = content.and_then(|content| content.get(&block.kind));
-                    self.streamed(&mut message, index, None, text, stamp, out)
+                    self.streamed(message, index, None, text, stamp, out)
                 }
                 None => PART,
             },
@@ -432,18 +458,16 @@ impl Claude {
                 PART
             }
             "message_delta" => {
-                usage(&mut message, event.get("usage"), value, Vec::new(), out);
+                usage(message, event.get("usage"), value, Vec::new(), out);
                 message.is_final = true;
                 Outcome::Mapped
             }
             _ => {
                 message.streaming = false;
                 message.open = None;
-                abandon(&mut message, value, out)
+                abandon(message, value, out)
             }
-        };
-        self.put(thread, message);
-        outcome
+        }
     }
 
     /// Text of a block that streams; `kind` is what a delta says of the block.

@@ -243,7 +243,8 @@ impl Pi {
     // ---------------------------------------------------------------- text
 
     fn update(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let [event, kind, index, delta] = record.at(&UPDATE, &mut self.paths);
+        let found = record.places(&UPDATE, &mut self.paths);
+        let [event, kind, index, delta] = found.map(|place| record.value.at(place));
         let Some(event) = event.filter(Value::is_object) else {
             return Outcome::Unknown;
         };

@@ -5,8 +5,15 @@ use super::value::Value;
 
 /// Shapes whose places are kept.
 const KNOWN: usize = 16;
-/// Of a member that the shape does not have. It is the root's place, and no path leads there.
-const NOWHERE: u16 = 0;
+
+/// Where a value is in the record: what [`Value::at`] takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(pub(super) u32);
+
+impl Place {
+    /// Of a member that is not there. It is the root's place, and no path leads there.
+    pub(super) const NOWHERE: Place = Place(0);
+}
 
 /// Where a fixed list of paths leads in the records of each shape.
 ///
@@ -14,52 +21,50 @@ const NOWHERE: u16 = 0;
 #[derive(Debug)]
 pub struct Paths<const N: usize> {
     /// By number of the shape; 0 is none.
-    known: [(u32, [u16; N]); KNOWN],
+    known: [(u32, [Place; N]); KNOWN],
 }
 
 impl<const N: usize> Default for Paths<N> {
     fn default() -> Self {
         Paths {
-            known: [(0, [NOWHERE; N]); KNOWN],
+            known: [(0, [Place::NOWHERE; N]); KNOWN],
         }
     }
 }
 
 impl<const N: usize> Paths<N> {
-    /// [`Value::path`] from `root`, the whole value of a text of that shape, for each path. They must always be the same
-    /// paths, none of them empty.
+    /// The place of what [`Value::path`] finds from `root`, the whole value of a text of that shape, for each path. They
+    /// must always be the same paths, none of them empty.
     #[inline]
-    pub fn of<'a>(
+    pub fn places(
         &mut self,
         paths: &[&[&str]; N],
-        root: Value<'a>,
+        root: Value<'_>,
         shape: Option<Shape>,
-    ) -> [Option<Value<'a>>; N] {
+    ) -> [Place; N] {
         if let Some(shape) = shape {
             let (number, places) = &self.known[shape.number() as usize % KNOWN];
             if *number == shape.number() {
-                return places.map(|place| match place {
-                    NOWHERE => None,
-                    place => root.at(place),
-                });
+                return *places;
             }
         }
         self.search(paths, root, shape)
     }
 
     #[inline(never)]
-    fn search<'a>(
+    fn search(
         &mut self,
         paths: &[&[&str]; N],
-        root: Value<'a>,
+        root: Value<'_>,
         shape: Option<Shape>,
-    ) -> [Option<Value<'a>>; N] {
-        let found = paths.map(|path| root.path(path));
+    ) -> [Place; N] {
+        let places = paths.map(|path| {
+            let found = root.path(path);
+            found.map_or(Place::NOWHERE, |value| root.place_of(value))
+        });
         if let Some(shape) = shape {
-            let place = |value: Value<'a>| u16::try_from(root.place_of(value)).unwrap_or(NOWHERE);
-            let places = found.map(|value| value.map_or(NOWHERE, place));
             self.known[shape.number() as usize % KNOWN] = (shape.number(), places);
         }
-        found
+        places
     }
 }

@@ -1,5 +1,6 @@
 //! Views of a parsed text: a few words each, to be copied. Nothing is decoded before it is asked for.
 
+use super::paths::Place;
 use super::tape::{INTEGER, LONE, Node};
 use super::template::Shape;
 use super::text::{Str, Text};
@@ -200,10 +201,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The node at that place from this one.
-    #[inline]
-    pub(super) fn at(&self, place: u16) -> Option<Value<'a>> {
-        let nodes = self.nodes.get(place as usize..)?;
+    /// The value at that place, counted from this one; None if it is nowhere.
+    #[inline(always)]
+    pub fn at(&self, place: Place) -> Option<Value<'a>> {
+        if place == Place::NOWHERE {
+            return None;
+        }
+        let nodes = self.nodes.get(place.0 as usize..)?;
         Some(Value {
             text: self.text,
             nodes,
@@ -211,10 +215,10 @@ impl<'a> Value<'a> {
     }
 
     /// The place of a value that is in this one.
-    pub(super) fn place_of(&self, value: Value<'a>) -> usize {
+    pub(super) fn place_of(&self, value: Value<'a>) -> Place {
         // Not from the lengths: a value's nodes may go beyond it, or end with the container around it.
         let bytes = value.nodes.as_ptr().addr() - self.nodes.as_ptr().addr();
-        bytes / size_of::<Node>()
+        Place((bytes / size_of::<Node>()) as u32)
     }
 
     /// The nodes of this value and of all that is in it.
