@@ -727,3 +727,14 @@ def test_a_handler_stays_a_function_and_may_raise() -> None:
 def test_the_kinds_of_the_types_are_the_kinds_of_events() -> None:
     names = [get_args(get_type_hints(kind)["sessionUpdate"]) for kind in types.SessionUpdate.__args__]
     assert tuple(name for (name,) in names) == headrace.api.KINDS
+
+
+def test_a_run_is_the_same_part_by_part_as_at_once() -> None:
+    run = headrace.reduce(STREAM, exit_code=1, stderr="gone")
+    whole = run.to_dict()
+    for name, part in whole.items():
+        read = getattr(run, name)
+        assert (read.to_dict() if hasattr(read, "to_dict") else read) == part
+    assert run.tool_calls is run.tool_calls
+    with pytest.raises(KeyError):
+        _backend.Engine().run_part("nope")

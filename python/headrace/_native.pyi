@@ -44,6 +44,9 @@ class Engine:
     def run(self, code: int | None = None, stderr: bytes | None = None) -> dict[str, Any]:
         """The run so far, as ``Run.to_dict()``; ``code`` and ``stderr`` are what the caller knows of the process."""
 
+    def run_part(self, key: str, code: int | None = None, stderr: bytes | None = None) -> Any:
+        """One key of that dict. Raises KeyError for any other."""
+
     def ledger(self) -> list[dict[str, Any]]:
         """Each model call so far, as ``Run.ledger``."""
 

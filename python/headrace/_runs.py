@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import _backend
-from .result import Run, run_of
+from .result import Run, last_run_of
 
 __all__ = ["Start", "split"]
 
@@ -60,7 +60,7 @@ class _Part:
 
     def close(self) -> Run:
         self.engine.close()
-        return run_of(self.engine, start=self.start)
+        return last_run_of(self.engine, start=self.start)
 
 
 def split(chunks: Iterator[Any], options: dict[str, Any]) -> Iterator[Run]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from . import _backend
 from .errors import SourceError
-from .result import Detection, Difference, Report, Run, Usage, run_of
+from .result import Detection, Difference, Report, Run, Usage, last_run_of, run_of
 
 if TYPE_CHECKING:
     import subprocess
@@ -284,7 +284,7 @@ def reduce(
     _attach(engine, source)
     if transcript is None:
         engine.drain_source()
-        return run_of(engine, engine.run(exit_code, stderr))
+        return last_run_of(engine, exit_code, stderr)
     from .transcripts import File, Stream, fuse_files
 
     stream = Stream(engine, _name(source), exit_code, stderr)

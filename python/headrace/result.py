@@ -238,8 +238,17 @@ class Verdict(_Facts):
         return f"<Verdict {self.outcome}{reason}>"
 
 
+RUN_KEYS = (
+    *("dialect", "version", "session_id", "model", "cwd", "verdict", "final_text", "texts", "thinking", "messages"),
+    *("tool_calls", "plan", "subagents", "usage", "cost_usd", "errors", "retries", "compactions", "report"),
+)
+
+
 class Run(_Facts):
     """The reduced state of one session.
+
+    A run whose stream was read to its end (by `reduce`, `runs`) makes Python objects of its parts when they are asked
+    for, and not before.
 
     Attributes:
         dialect: name of the dialect, None if it could not be told.
@@ -270,10 +279,9 @@ class Run(_Facts):
             runs of `runs`, whose own lines and offsets count from there. Not in `to_dict`.
     """
 
-    __slots__ = ("_final", "ledger", "sources", "start")
+    __slots__ = ("_final", "_ledger", "_told", "sources", "start")
 
     sources: dict[str, dict[str, Any]]
-    ledger: list[dict[str, Any]]
     start: tuple[int, int]
 
     def __init__(
@@ -284,12 +292,38 @@ class Run(_Facts):
         final: bool = False,
         ledger: list[dict[str, Any]] | None = None,
         start: tuple[int, int] = (1, 0),
+        told: tuple[Any, int | None, bytes | None] | None = None,
     ) -> None:
         super().__init__(facts)
         self.start = start
         self.sources = sources or {}
-        self.ledger = ledger or []
+        self._ledger = ledger
         self._final = final
+        self._told = told  # the engine that knows the parts which are not in facts, with exit code and stderr
+
+    def to_dict(self) -> dict[str, Any]:
+        """A copy as plain dicts and lists, which JSON can hold."""
+        if self._told is None:
+            return super().to_dict()
+        engine, *known = self._told
+        return copied(engine.run(*known))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in RUN_KEYS and name not in self._facts and self._told is not None:
+            engine, *known = self._told
+            self._facts[name] = engine.run_part(name, *known)
+        return super().__getattr__(name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and self.to_dict() == other.to_dict()
+
+    __hash__ = None
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *RUN_KEYS]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _whole_run, (self.to_dict(), self.sources, self._final, self.ledger, self.start)
 
     dialect: str | None
     version: str | None
@@ -310,21 +344,27 @@ class Run(_Facts):
     compactions: int
 
     @property
+    def ledger(self) -> list[dict[str, Any]]:
+        if self._ledger is None:
+            self._ledger = [] if self._told is None else self._told[0].ledger()
+        return self._ledger
+
+    @property
     def verdict(self) -> Verdict:
-        return Verdict(self._facts["verdict"], self._final, self._facts["session_id"] is not None)
+        return Verdict(self.__getattr__("verdict"), self._final, self.session_id is not None)
 
     @property
     def error_classes(self) -> list[ErrorClass]:
         """The class of each of ``errors``, by its code or its words; see `error_class` for what they mean."""
         from .errclass import error_class
 
-        return [error_class(error["message"]) for error in self._facts["errors"]]
+        return [error_class(error["message"]) for error in self.errors]
 
     @property
     def error_class(self) -> ErrorClass | None:
         """The class of what the run ended with: of its last fatal error, else of the harness's word for the end.
         None if the run was completed, or just stopped."""
-        verdict, errors = self._facts["verdict"], self._facts["errors"]
+        verdict, errors = self.__getattr__("verdict"), self.errors
         fatal = [name for name, error in zip(self.error_classes, errors, strict=True) if error["fatal"]]
         if verdict["outcome"] not in ("failed", "limit", "timeout") and not (fatal and verdict["outcome"] == "denied"):
             return None
@@ -337,11 +377,22 @@ class Run(_Facts):
 
     @property
     def report(self) -> Report:
-        return Report(self._facts["report"])
+        return Report(self.__getattr__("report"))
 
     def __repr__(self) -> str:
         calls = len(self.tool_calls)
         return f"<Run {self.dialect} {self.verdict.outcome}, {len(self.texts)} texts, {calls} tool calls>"
+
+
+def _whole_run(
+    facts: dict[str, Any],
+    sources: dict[str, dict[str, Any]],
+    final: bool,
+    ledger: list[dict[str, Any]],
+    start: tuple[int, int],
+) -> Run:
+    """What a copy or pickle of a run becomes."""
+    return Run(facts, sources, final=final, ledger=ledger, start=start)
 
 
 def run_of(engine: Any, facts: dict[str, Any] | None = None, **known: Any) -> Run:
@@ -351,3 +402,8 @@ def run_of(engine: Any, facts: dict[str, Any] | None = None, **known: Any) -> Ru
     """
     facts = engine.run() if facts is None else facts
     return Run(facts, final=engine.ending == "end", ledger=engine.ledger(), **known)
+
+
+def last_run_of(engine: Any, code: int | None = None, stderr: bytes | None = None, **known: Any) -> Run:
+    """The run of an engine that gets no more bytes."""
+    return Run({}, final=engine.ending == "end", told=(engine, code, stderr), **known)

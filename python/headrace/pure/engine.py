@@ -118,6 +118,9 @@ class Engine(_Pull):
         run: dict[str, Any] = self._parser.run(Exit(code, stderr or b""))
         return run
 
+    def run_part(self, key: str, code: int | None = None, stderr: bytes | None = None) -> Any:
+        return self.run(code, stderr)[key]
+
     def ledger(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self._parser.ledger()
         return rows

@@ -8,7 +8,7 @@ use crate::event::{Event, Kinds, Sink};
 use crate::json::{Tape, Value};
 use crate::record::{Consumer, Error, Intake, Options, Record};
 use crate::report::{Malformed, Report};
-use crate::run::{Exit, Reducer};
+use crate::run::{Exit, Known, Reducer};
 
 /// Takes what comes out of a stream besides the run.
 pub trait Output: Sink {
@@ -166,17 +166,29 @@ impl Parser {
     }
 
     /// The run so far, as `Run.to_dict()` has it.
-    pub fn run(&self, exit: &Exit) -> Data<'_> {
+    pub fn run<'p>(&'p self, exit: &'p Exit) -> Data<'p> {
+        self.tell(exit, |run, known| run.to_data(known))
+    }
+
+    /// One key of the run so far; None if runs have no such key.
+    pub fn part<'p>(&'p self, key: &str, exit: &'p Exit) -> Option<Data<'p>> {
+        self.tell(exit, |run, known| run.part(key, known))
+    }
+
+    fn tell<'p, T>(
+        &'p self,
+        exit: &'p Exit,
+        tell: impl FnOnce(&'p Reducer, &Known<'p, '_>) -> T,
+    ) -> T {
         let mapper = self.stream.mapping.as_ref().map(|mapping| &mapping.mapper);
-        let ask = |run: &Reducer, exit: &Exit| mapper.and_then(|mapper| mapper.judge(run, exit));
-        let report = self.report();
-        self.stream.reducer.to_data(
-            self.detection().map(|found| found.dialect.name),
-            report.to_data(),
-            report.records + report.salvaged,
-            Some(&ask),
+        let judge = |run: &Reducer, exit: &Exit| mapper.and_then(|mapper| mapper.judge(run, exit));
+        let known = Known {
+            dialect: self.detection().map(|found| found.dialect.name),
+            report: self.report(),
+            judge: Some(&judge),
             exit,
-        )
+        };
+        tell(&self.stream.reducer, &known)
     }
 
     /// Each model call so far, as `Run.ledger` has it.

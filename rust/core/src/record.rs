@@ -248,7 +248,9 @@ impl Intake {
             failed,
         } = self;
         framer.close(&mut |line| reader.line(&line, failed, consumer))?;
-        reader.document(failed, consumer)
+        reader.document(failed, consumer)?;
+        reader.decoder = Decoder::new(); // a run may be kept for long, and needs no templates
+        Ok(())
     }
 
     fn go_on(&self) -> Result<(), Error> {

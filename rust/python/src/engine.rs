@@ -9,7 +9,7 @@ use headrace_core::parser::{Output, Parser};
 use headrace_core::record::{self, Options};
 use headrace_core::report::Malformed;
 use headrace_core::run::Exit;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::errors::{self, Failure};
@@ -206,6 +206,24 @@ impl Engine {
         };
         let run = self.parser.run(&exit);
         Builder::with(|builder| Ok(builder.run(py, &run)?.unbind()))
+    }
+
+    /// One key of that dict.
+    #[pyo3(signature = (key, code=None, stderr=None))]
+    fn run_part(
+        &mut self,
+        py: Python<'_>,
+        key: &str,
+        code: Option<i64>,
+        stderr: Option<Vec<u8>>,
+    ) -> PyResult<Py<PyAny>> {
+        let exit = Exit {
+            code,
+            stderr: stderr.unwrap_or_default(),
+        };
+        let part = self.parser.part(key, &exit);
+        let part = part.ok_or_else(|| PyKeyError::new_err(key.to_owned()))?;
+        Builder::with(|builder| Ok(builder.run(py, &part)?.unbind()))
     }
 
     /// Each model call so far, as a list of dicts.

@@ -16,11 +16,44 @@ use crate::event::{
 };
 use crate::json::Text;
 use crate::number::Number;
+use crate::report::Report;
 
 pub use verdict::{Ending, Exit, LastWord, Progress};
 
 /// What a dialect says of a stream that has not said how it ended; see [`verdict`].
 pub type Judge<'j> = &'j dyn Fn(&Reducer, &Exit) -> Option<Ending>;
+
+/// The keys of `Run.to_dict()`.
+pub const KEYS: [&str; 19] = [
+    "dialect",
+    "version",
+    "session_id",
+    "model",
+    "cwd",
+    "verdict",
+    "final_text",
+    "texts",
+    "thinking",
+    "messages",
+    "tool_calls",
+    "plan",
+    "subagents",
+    "usage",
+    "cost_usd",
+    "errors",
+    "retries",
+    "compactions",
+    "report",
+];
+
+/// What a run tells besides its events: `judge` is the dialect's word on a stream that has not said how it ended, `exit`
+/// what the caller knows.
+pub struct Known<'k, 'j> {
+    pub dialect: Option<&'static str>,
+    pub report: &'k Report,
+    pub judge: Option<Judge<'j>>,
+    pub exit: &'k Exit,
+}
 
 /// One block of text: which thread and message it belongs to.
 struct Block {
@@ -69,7 +102,7 @@ struct RunError {
     line: u64,
 }
 
-/// Takes events one by one; [`to_data`](Reducer::to_data) gives the run so far at any moment.
+/// Takes events one by one; [`to_data`](Reducer::to_data) and [`part`](Reducer::part) give the run so far at any moment.
 #[derive(Default)]
 pub struct Reducer {
     session: Vec<(&'static str, String)>,
@@ -310,76 +343,82 @@ impl Reducer {
         self.ledger.rows()
     }
 
-    /// The run so far, with the keys of `Run.to_dict()`; `judge` is the dialect's word on a stream that has not said how
-    /// it ended, `exit` what the caller knows besides.
-    pub fn to_data<'r>(
-        &'r self,
-        dialect: Option<&'r str>,
-        report: Data<'r>,
-        records: u64,
-        judge: Option<Judge<'_>>,
-        exit: &Exit,
-    ) -> Data<'r> {
+    /// One key of the run so far; None if runs have no such key.
+    pub fn part<'r>(&'r self, key: &str, known: &Known<'r, '_>) -> Option<Data<'r>> {
         let session = |key: &str| -> Data<'r> {
             let found = self.session.iter().find(|(name, _)| *name == key);
             found.map(|(_, value)| value.as_str()).into()
         };
-        let main = |kind: Kind| -> Vec<&'r str> {
-            let texts = self.texts.iter();
-            texts
-                .filter(|text| text.kind == kind && text.thread.is_none() && !text.text.is_empty())
-                .map(|text| text.text.as_str())
-                .collect()
-        };
-        let texts = main(Kind::Message);
-        let (told, outcome) = self.progress.decide(self, records, judge, exit);
-        let mut errors: Vec<Data<'r>> = self
-            .errors
-            .iter()
-            .map(|error| {
-                map([
-                    ("message", error.message.as_str().into()),
-                    ("fatal", error.fatal.into()),
-                    ("line", (error.line as i64).into()),
-                ])
-            })
-            .collect();
-        let stderr = exit.stderr_text();
-        let reason = told.get("reason");
-        let reason = reason.as_ref().and_then(Data::text);
-        let by_stderr = outcome == "failed" || reason.as_deref() == Some("stderr"); // only that names the limit
-        if by_stderr && errors.is_empty() && !stderr.is_empty() {
-            errors.push(map([
-                ("message", stderr.into_owned().into()),
-                ("fatal", true.into()),
-                ("line", Data::Null),
-            ]));
+        Some(match key {
+            "dialect" => known.dialect.into(),
+            "version" => session("version"),
+            "session_id" => session("sessionId"),
+            "model" => session("model"),
+            "cwd" => session("cwd"),
+            "verdict" => self.decide(known).0,
+            "final_text" => self.main(Kind::Message).last().into(),
+            "texts" => self.main(Kind::Message).collect::<Vec<_>>().into(),
+            "thinking" => self.main(Kind::Thought).collect::<Vec<_>>().into(),
+            "messages" => self.messages(),
+            "tool_calls" => {
+                let calls = self.ordered_calls();
+                Data::List(calls.iter().map(|call| call.to_data()).collect())
+            }
+            "plan" => raw(&self.plan),
+            "subagents" => self.subagents(&self.ordered_calls()),
+            "usage" => self.ledger.to_data(),
+            "cost_usd" => self.ledger.cost().into(),
+            "errors" => self.told_errors(known),
+            "retries" => self.retries.into(),
+            "compactions" => self.compactions.into(),
+            "report" => known.report.to_data(),
+            _ => return None,
+        })
+    }
+
+    /// The run so far, with the keys of `Run.to_dict()`.
+    pub fn to_data<'r>(&'r self, known: &Known<'r, '_>) -> Data<'r> {
+        map(KEYS.map(|key| (key, self.part(key, known).unwrap_or(Data::Null))))
+    }
+
+    fn decide(&self, known: &Known<'_, '_>) -> (Data<'static>, Cow<'static, str>) {
+        let records = known.report.records + known.report.salvaged;
+        self.progress.decide(self, records, known.judge, known.exit)
+    }
+
+    /// The main thread's blocks of this kind.
+    fn main(&self, kind: Kind) -> impl Iterator<Item = &str> {
+        let texts = self.texts.iter();
+        texts
+            .filter(move |text| text.kind == kind && text.thread.is_none() && !text.text.is_empty())
+            .map(|text| text.text.as_str())
+    }
+
+    /// What failed; stderr where the stream does not say.
+    fn told_errors(&self, known: &Known<'_, '_>) -> Data<'_> {
+        let told = self.errors.iter().map(|error| {
+            map([
+                ("message", error.message.as_str().into()),
+                ("fatal", error.fatal.into()),
+                ("line", (error.line as i64).into()),
+            ])
+        });
+        let mut errors: Vec<Data<'_>> = told.collect();
+        let stderr = known.exit.stderr_text();
+        if errors.is_empty() && !stderr.is_empty() {
+            let (told, outcome) = self.decide(known);
+            let reason = told.get("reason");
+            let reason = reason.as_ref().and_then(Data::text);
+            if outcome == "failed" || reason.as_deref() == Some("stderr") {
+                // only that names the limit
+                errors.push(map([
+                    ("message", stderr.into_owned().into()),
+                    ("fatal", true.into()),
+                    ("line", Data::Null),
+                ]));
+            }
         }
-        let calls = self.ordered_calls();
-        map([
-            ("dialect", dialect.into()),
-            ("version", session("version")),
-            ("session_id", session("sessionId")),
-            ("model", session("model")),
-            ("cwd", session("cwd")),
-            ("verdict", told),
-            ("final_text", texts.last().copied().into()),
-            ("texts", texts.into()),
-            ("thinking", main(Kind::Thought).into()),
-            ("messages", self.messages()),
-            (
-                "tool_calls",
-                Data::List(calls.iter().map(|call| call.to_data()).collect()),
-            ),
-            ("plan", raw(&self.plan)),
-            ("subagents", self.subagents(&calls)),
-            ("usage", self.ledger.to_data()),
-            ("cost_usd", self.ledger.cost().into()),
-            ("errors", Data::List(errors)),
-            ("retries", self.retries.into()),
-            ("compactions", self.compactions.into()),
-            ("report", report),
-        ])
+        Data::List(errors)
     }
 
     /// The calls that were announced, as announced; one with an order goes before those with a greater one.
