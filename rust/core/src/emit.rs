@@ -167,12 +167,18 @@ impl Memory {
 
     /// Whether a restored memory is one that can be, with what the reducer has room for.
     pub(crate) fn is_sound(&self, room: (usize, usize)) -> bool {
-        let mut numbers = self.main_thread.iter().chain(self.thread_numbers.values());
+        let (blocks, calls) = self.counts();
+        let mut threads = self.main_thread.iter().chain(self.thread_numbers.values());
         let mut logs = self.threads.iter().flat_map(|thread| &thread.logs);
-        numbers.all(|number| *number < self.threads.len())
-            && logs.all(|log| log.open.iter().all(|(_, _, at)| *at < log.blocks.len()))
-            && (self.block_count as usize) < room.0
-            && (self.call_count as usize) < room.1
+        let log_is_sound = |log: &TextLog| {
+            log.open.iter().all(|(_, _, at)| *at < log.blocks.len())
+                && log.blocks.iter().all(|block| block.number <= blocks)
+        };
+        threads.all(|number| *number < self.threads.len())
+            && logs.all(log_is_sound)
+            && self.calls.values().all(|call| call.number <= calls)
+            && (blocks as usize) < room.0
+            && (calls as usize) < room.1
     }
 
     /// How many blocks and calls were numbered.

@@ -97,7 +97,12 @@ impl Framer {
 
     /// Whether a restored framer is one that can be.
     pub(crate) fn is_sound(&self) -> bool {
-        self.max_line_bytes <= MAX_TEXT_BYTES && !(self.at_start && self.carry.len() >= BOM.len())
+        let carried = self.carry.len() as u64;
+        self.max_line_bytes <= MAX_TEXT_BYTES
+            && match self.at_start {
+                true => carried < BOM.len() as u64,
+                false => carried <= self.size,
+            }
     }
 
     /// Gives `sink` the lines that end in this chunk. After an error of the sink the rest of the chunk is lost.
@@ -161,6 +166,7 @@ impl Framer {
         }
         self.at_start = false;
         if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
+            self.carry.clear();
             return Err(SourceError::Utf16);
         }
         if head == BOM {
