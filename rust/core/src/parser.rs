@@ -370,3 +370,38 @@ impl Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: &[u8] = b"\xef\xbb\xbf\
+        {\"type\": \"tool_call\", \"id\": \"1\", \"name\": \"execute\", \"args\": {\"command\": \"ls\"}}\n\
+        oops\n\
+        {\"type\": \"text\", \"content\": \"One file.\"}\n\
+        {\"type\": \"done\", \"content\": \"One file.\", \"response\": \"One file.\"}\n";
+
+    fn parser() -> Parser {
+        Parser::new(None, Kinds::EVENTS, Options::default())
+    }
+
+    fn run(mut parser: Parser) -> Box<[u8]> {
+        parser.close(&mut NoOutput).unwrap();
+        parser.run(&Exit::default()).to_raw()
+    }
+
+    #[test]
+    fn restored_after_each_byte_it_is_the_same_parser() {
+        let mut whole = parser();
+        whole.feed(STREAM, &mut NoOutput).unwrap();
+        let mut stopped = parser();
+        for (at, byte) in STREAM.iter().enumerate() {
+            stopped.feed(&[*byte], &mut NoOutput).unwrap();
+            let snapshot = stopped.snapshot().unwrap();
+            stopped = Parser::restore(&snapshot).unwrap();
+            assert_eq!(stopped.offset(), at as u64 + 1);
+            assert!(Parser::restore(&snapshot[..snapshot.len() - 1]).is_none());
+        }
+        assert_eq!(run(stopped), run(whole));
+    }
+}
