@@ -127,7 +127,6 @@ def _name(kind: type) -> str:
 
 def _class(name: str) -> type:
     module, _, kind = name.partition(":")
-    found = None
     if module in _MODULES or module.startswith(_DIALECTS):
         path = f"{__package__}.{module}"
         found = vars(sys.modules[path])[kind]

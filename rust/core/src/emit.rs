@@ -132,7 +132,7 @@ struct CallState {
 /// What the emitter remembers of the stream.
 #[derive(Deserialize, Serialize)]
 pub struct Memory {
-    pub dialect: &'static Dialect,
+    pub(crate) dialect: &'static Dialect,
     threads: Vec<Thread>,
     main_thread: Option<usize>,
     /// Of the other threads, by name.
