@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
-from headrace import types
+from headrace import _backend, types
 
 zstandard = pytest.importorskip("zstandard")
 RECORDINGS = Path(__file__).parent / "data" / "recordings"

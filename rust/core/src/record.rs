@@ -11,6 +11,7 @@ use crate::json::{Decoder, JsonError, Paths, Place, Reason, Shape, Str, Tape, Te
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
 use document::Held;
+use serde::{Deserialize, Serialize};
 
 pub use salvage::looks_like_record;
 
@@ -152,7 +153,7 @@ where
 }
 
 /// How an [`Intake`] reads.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Options {
     /// Salvage nothing, and stop at the first malformed line.
     pub strict: bool,
@@ -169,17 +170,19 @@ impl Default for Options {
 }
 
 /// Bytes in, records out, with the account. A good line costs no allocation.
-#[derive(Debug)]
+#[derive(Debug, Deserialize, Serialize)]
 pub struct Intake {
     framer: Framer,
     reader: Reader,
     failed: Option<Malformed>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Deserialize, Serialize)]
 struct Reader {
+    #[serde(skip)]
     decoder: Decoder,
     /// Of [`TYPE`].
+    #[serde(skip)]
     types: Paths<1>,
     report: Report,
     options: Options,
@@ -209,6 +212,16 @@ impl Intake {
             },
             failed: None,
         }
+    }
+
+    /// How many bytes were fed.
+    pub fn fed(&self) -> u64 {
+        self.framer.fed()
+    }
+
+    /// Whether a restored intake is one that can be.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.framer.is_sound() && self.reader.held.as_ref().is_none_or(Held::is_sound)
     }
 
     pub fn report(&self) -> &Report {

@@ -215,10 +215,10 @@ class Reducer:
         it ended, ``exit`` what the caller knows besides."""
         shown = [text for text in self.texts if text.text]
         texts = [text.text for text in shown if text.kind == ev.MESSAGE and text.thread is None]
-        calls = [call.facts for call in self._ordered_calls()]
+        calls = [dict(call.facts) for call in self._ordered_calls()]
         exit = exit or Exit()
         told = self.progress.decide(self, report, judge, exit)
-        errors = list(self.errors)
+        errors = [dict(error) for error in self.errors]
         by_stderr = told["outcome"] == "failed" or told["reason"] == "stderr"  # the latter: only stderr names the limit
         if by_stderr and not errors and exit.stderr_text:
             errors.append({"message": exit.stderr_text, "fatal": True, "line": None})

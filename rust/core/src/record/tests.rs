@@ -63,7 +63,7 @@ fn every_byte_is_accounted_for() {
     let oops = Malformed {
         line: 7,
         offset: 33,
-        reason: "not JSON",
+        reason: "not JSON".into(),
         text: "oops".into(),
     };
     assert_eq!(report.malformed_lines, [oops]);
@@ -109,7 +109,7 @@ fn reasons_are_few() {
         let given: Vec<_> = report
             .malformed_lines
             .iter()
-            .map(|line| line.reason)
+            .map(|line| &*line.reason)
             .collect();
         assert_eq!(given, [reason], "{}", line.escape_ascii());
         assert!(report.truncated);
