@@ -341,7 +341,7 @@ impl Stream {
                 lossy: kept.lossy,
                 salvaged: kept.salvaged,
                 has_lone_surrogate: doc.has_lone_surrogate(),
-                shape: None,
+                fitted: None,
                 kind: doc.root().get("type").and_then(|kind| kind.as_str()),
             };
             self.map(&record, report, output);

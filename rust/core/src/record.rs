@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, MAX_TEXT_BYTES};
-use crate::json::{Decoder, JsonError, Paths, Place, Reason, Shape, Str, Tape, Text, Value};
+use crate::json::{Decoder, Fitted, JsonError, Paths, Place, Reason, Str, Tape, Text, Value};
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
 use document::Held;
@@ -36,8 +36,8 @@ pub struct Record<'a> {
     pub salvaged: bool,
     /// Some string of it (or of a neighbour, in an array's line) has an unpaired half of a surrogate pair.
     pub has_lone_surrogate: bool,
-    /// Of a record that is like others before it.
-    pub shape: Option<Shape>,
+    /// How it fits what other records had in common before it.
+    pub fitted: Option<Fitted<'a>>,
     /// Its `type`, if that is a string.
     pub kind: Option<Str<'a>>,
 }
@@ -58,7 +58,7 @@ impl<'a> Record<'a> {
     /// [`Paths::places`] in this record.
     #[inline]
     pub fn places<const N: usize>(&self, paths: &[&[&str]; N], known: &mut Paths<N>) -> [Place; N] {
-        known.places(paths, self.value, self.shape)
+        known.places(paths, self.value, self.fitted.map(|fitted| fitted.shape()))
     }
 }
 
@@ -313,7 +313,7 @@ impl Reader {
         report.records += 1;
         let value = doc.root();
         if value.is_object() {
-            let [kind] = types.places(&TYPE, value, doc.shape());
+            let [kind] = types.places(&TYPE, value, doc.fitted().map(|fitted| fitted.shape()));
             let record = Record {
                 value,
                 raw: line.body,
@@ -323,7 +323,7 @@ impl Reader {
                 lossy: false,
                 salvaged: false,
                 has_lone_surrogate: doc.has_lone_surrogate(),
-                shape: doc.shape(),
+                fitted: doc.fitted(),
                 kind: value.at(kind).and_then(|kind| kind.as_str()),
             };
             return consumer.record(record, report);
@@ -356,7 +356,7 @@ impl Reader {
                 lossy: false,
                 salvaged: false,
                 has_lone_surrogate: doc.has_lone_surrogate(),
-                shape: None,
+                fitted: None,
                 kind: string_at(value, "type"),
             };
             consumer.record(record, report)?;
@@ -406,7 +406,7 @@ impl Reader {
                 lossy,
                 salvaged: true,
                 has_lone_surrogate: doc.has_lone_surrogate(),
-                shape: None,
+                fitted: None,
                 kind: string_at(doc.root(), "type"),
             };
             consumer.record(record, &mut self.report)?;
@@ -460,7 +460,7 @@ impl Reader {
                 lossy: false,
                 salvaged: false,
                 has_lone_surrogate: doc.has_lone_surrogate(),
-                shape: None,
+                fitted: None,
                 kind: string_at(doc.root(), "type"),
             };
             self.report.records += 1;

@@ -36,7 +36,7 @@ impl Record {
     pub fn new(record: &record::Record<'_>) -> Self {
         let same = record.raw.len() == record.value.raw().len() && !record.lossy;
         Record {
-            json: Kept::from(record.value),
+            json: Kept::new(record.value, record.fitted),
             raw: (!same).then(|| record.raw.into()),
             line: record.line,
             offset: record.offset,

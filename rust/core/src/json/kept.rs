@@ -1,17 +1,30 @@
 //! A parsed value that outlives the text it came from.
 
+use std::sync::{Arc, OnceLock};
+
 use super::tape::Node;
+use super::template::{Fitted, Pattern};
 use super::value::Value;
 
 /// A copy of a value: its text and its nodes, so that it need not be parsed again.
 #[derive(Debug)]
 pub struct Kept {
     text: Box<str>,
-    nodes: Box<[Node]>,
+    /// Of a text that fits a pattern: made when they are asked for.
+    nodes: OnceLock<Box<[Node]>>,
+    slots: Option<(Arc<Pattern>, Box<[Node]>)>,
 }
 
-impl From<Value<'_>> for Kept {
-    fn from(value: Value<'_>) -> Self {
+impl Kept {
+    /// Keeps the value of a whole text that fits a pattern, or any value.
+    pub fn new(value: Value<'_>, fitted: Option<Fitted<'_>>) -> Self {
+        if let Some(Fitted { pattern, slots }) = fitted {
+            return Kept {
+                text: value.text.into(),
+                nodes: OnceLock::new(),
+                slots: Some((pattern.clone(), slots.into())),
+            };
+        }
         let mut nodes: Box<[Node]> = value.own_nodes().into();
         let base = nodes[0].start;
         if base > 0 {
@@ -22,18 +35,31 @@ impl From<Value<'_>> for Kept {
         }
         Kept {
             text: value.raw_str().into(),
-            nodes,
+            nodes: nodes.into(),
+            slots: None,
         }
     }
-}
 
-impl Kept {
     /// The value.
     #[inline]
     pub fn value(&self) -> Value<'_> {
+        let nodes = self.nodes.get_or_init(|| match &self.slots {
+            Some((pattern, slots)) => pattern.nodes(slots),
+            None => Box::default(), // can't be: then there are nodes from the start
+        });
         Value {
             text: &self.text,
-            nodes: &self.nodes,
+            nodes,
         }
+    }
+
+    /// The pattern that the value fits, and the values in its slots.
+    pub fn slots(&self) -> Option<(&Pattern, impl Iterator<Item = Value<'_>>)> {
+        let (pattern, slots) = self.slots.as_ref()?;
+        let value = |node| Value {
+            text: &self.text,
+            nodes: std::slice::from_ref(node),
+        };
+        Some((pattern, slots.iter().map(value)))
     }
 }

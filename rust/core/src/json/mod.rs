@@ -23,7 +23,7 @@ pub use kept::Kept;
 pub use parse::MAX_DEPTH;
 pub use paths::{Paths, Place};
 pub use tape::Tape;
-pub use template::{Decoder, Shape};
+pub use template::{Decoder, Fitted, Pattern, Shape};
 pub use text::{Halves, Str, Text};
 pub use value::{Doc, Entries, Items, Kind, Value, View};
 
@@ -93,7 +93,7 @@ fn doc<'a>(tape: &'a Tape, text: &'a str, parsed: &parse::Parsed) -> Doc<'a> {
             nodes: &tape.nodes[..parsed.nodes],
         },
         lone: parsed.lone,
-        shape: None,
+        fitted: None,
     }
 }
 

@@ -10,9 +10,11 @@
 //! A result tells nothing of this but the [`Shape`], which only a text that fits a template has.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::parse::{number, skip_blanks, string_rest};
+use super::parse::{self, skip_blanks, string_rest};
+use super::paths::Place;
 use super::scan::{plain_text_end, same_bytes};
 use super::tape::{LONE, Node};
 use super::value::{Doc, Value};
@@ -39,15 +41,15 @@ const LATE: u32 = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape(NonZeroU32);
 
-impl Shape {
-    fn new() -> Option<Shape> {
-        static NUMBERS: AtomicU32 = AtomicU32::new(1);
-        let number = NUMBERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |number| {
-            number.checked_add(1)
-        });
-        number.ok().and_then(NonZeroU32::new).map(Shape)
-    }
+/// A number that was not given before.
+fn number() -> Option<NonZeroU32> {
+    static NUMBERS: AtomicU32 = AtomicU32::new(1);
+    let next = |number: u32| number.checked_add(1);
+    let number = NUMBERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    number.ok().and_then(NonZeroU32::new)
+}
 
+impl Shape {
     #[inline]
     pub fn number(self) -> u32 {
         self.0.get()
@@ -127,14 +129,7 @@ struct Templates {
     credit: u32,
     unlearned: u32,
     /// Of the text at hand.
-    slots: [Slot; MAX_VALUES],
-}
-
-/// What stands in a slot.
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    end: u32,
-    info: u32,
+    slots: [Node; MAX_VALUES],
 }
 
 /// What the slots of a text that fits have in them, all in all.
@@ -154,7 +149,7 @@ impl Default for Templates {
             clock: 0,
             credit: CREDIT,
             unlearned: 0,
-            slots: [Slot::default(); MAX_VALUES],
+            slots: [Node::default(); MAX_VALUES],
         }
     }
 }
@@ -165,14 +160,14 @@ impl Templates {
     fn find(&mut self, text: &[u8]) -> Option<(usize, Fit)> {
         let expected = self.list.get(self.last)?.next;
         if let Some(template) = self.list.get(expected)
-            && let Some(fit) = template.fit(text, &mut self.slots)
+            && let Some(fit) = template.pattern.fit(text, &mut self.slots)
         {
             return Some((expected, fit));
         }
         for &at in &self.recent {
             if at != expected
                 && let Some(template) = self.list.get(at)
-                && let Some(fit) = template.fit(text, &mut self.slots)
+                && let Some(fit) = template.pattern.fit(text, &mut self.slots)
             {
                 return Some((at, fit));
             }
@@ -191,15 +186,13 @@ impl Templates {
             // numbers and strings between quotes, are ASCII.
             unsafe { std::str::from_utf8_unchecked(text) }
         };
-        let template = &mut self.list[at];
-        template.move_nodes(&self.slots);
+        let Template { pattern, nodes, .. } = &mut self.list[at];
+        let slots = &self.slots[..pattern.steps.len()];
+        pattern.move_nodes(nodes, slots);
         Ok(Doc {
-            root: Value {
-                text,
-                nodes: &template.nodes,
-            },
+            root: Value { text, nodes },
             lone: fit.lone,
-            shape: Some(template.shape),
+            fitted: Some(Fitted { pattern, slots }),
         })
     }
 
@@ -265,24 +258,47 @@ impl Templates {
     }
 }
 
+/// What a decoder knows of one shape.
 #[derive(Debug)]
 struct Template {
-    shape: Shape,
-    /// What it was learned from, and its nodes.
-    text: Box<[u8]>,
-    learned: Box<[Node]>,
+    pattern: Arc<Pattern>,
     values: Vec<Leaf>,
-    /// One for each slot.
-    steps: Vec<Step>,
-    /// What stands after the last slot.
-    tail: Box<[u8]>,
-    closes: Vec<Close>,
     /// The nodes of the last text that fitted.
     nodes: Vec<Node>,
     /// Place of the template of the text that came next the last time.
     next: usize,
     /// When it was used last.
     used: u64,
+}
+
+/// A text cut at its slots.
+#[derive(Debug)]
+pub struct Pattern {
+    number: u32,
+    shape: Shape,
+    /// What it was learned from, and its nodes.
+    text: Box<[u8]>,
+    learned: Box<[Node]>,
+    /// One for each slot.
+    steps: Vec<Step>,
+    /// What stands after the last slot.
+    tail: Box<[u8]>,
+    closes: Vec<Close>,
+}
+
+/// That a text fits a pattern, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Fitted<'a> {
+    pub(super) pattern: &'a Arc<Pattern>,
+    /// The nodes of what it has in the slots.
+    pub(super) slots: &'a [Node],
+}
+
+impl Fitted<'_> {
+    #[inline]
+    pub fn shape(&self) -> Shape {
+        self.pattern.shape
+    }
 }
 
 /// The node of a string or number that is no key.
@@ -338,124 +354,133 @@ impl Template {
             None => false,
         };
         let leaves = (0..).zip(nodes).filter(|(_, node)| is_value(node));
-        let values: Vec<Leaf> = leaves
-            .map(|(node, _)| Leaf {
-                node,
-                is_slot: false,
-            })
-            .collect();
+        let new = |(node, _)| Leaf {
+            node,
+            is_slot: false,
+        };
+        let values: Vec<Leaf> = leaves.map(new).collect();
         if text.first() != Some(&b'{') || values.len() > MAX_VALUES {
             return None;
         }
-        let mut template = Template {
-            shape: Shape::new()?,
-            text: text.into(),
-            learned: nodes.into(),
+        Some(Template {
+            pattern: Arc::new(Pattern::new(Shape(number()?), text, nodes, &values)?),
             values,
-            steps: Vec::new(),
-            tail: Box::default(),
-            closes: Vec::new(),
             nodes: nodes.to_vec(),
             next: 0,
             used: 0,
-        };
-        template.cut();
-        Some(template)
+        })
     }
 
     fn bytes(&self) -> usize {
-        2 * (self.text.len() + size_of_val(&*self.learned))
+        let Pattern { text, learned, .. } = &*self.pattern;
+        2 * (text.len() + size_of_val(&**learned))
     }
 
     /// Whether a text with these nodes is of this shape.
     fn has_shape(&self, text: &[u8], nodes: &[Node]) -> bool {
-        if nodes.len() != self.learned.len() {
+        let pattern = &*self.pattern;
+        if nodes.len() != pattern.learned.len() {
             return false;
         }
         // Nodes have the same numbers as long as the texts between the values are the same.
         let (mut mine, mut theirs) = (0, 0);
         for leaf in &self.values {
-            let (known, node) = (
-                &self.learned[leaf.node as usize],
-                &nodes[leaf.node as usize],
-            );
+            let at = leaf.node as usize;
+            let (known, node) = (&pattern.learned[at], &nodes[at]);
             let (start, there) = (known.start as usize, node.start as usize);
-            let same_kind = is_string(&self.text, start) == is_string(text, there);
-            if !same_kind || self.text.get(mine..start) != text.get(theirs..there) {
+            let same_kind = is_string(&pattern.text, start) == is_string(text, there);
+            if !same_kind || pattern.text.get(mine..start) != text.get(theirs..there) {
                 return false;
             }
             (mine, theirs) = (known.end as usize, node.end as usize);
         }
-        self.text[mine..] == text[theirs..]
+        pattern.text[mine..] == text[theirs..]
     }
 
     /// Makes slots of the values in which the text, of this shape, differs.
     fn learn(&mut self, text: &[u8], nodes: &[Node]) {
         let mut changed = false;
         for leaf in &mut self.values {
-            let (known, node) = (
-                &self.learned[leaf.node as usize],
-                &nodes[leaf.node as usize],
-            );
-            let known = &self.text[known.start as usize..known.end as usize];
+            let at = leaf.node as usize;
+            let (known, node) = (&self.pattern.learned[at], &nodes[at]);
+            let known = &self.pattern.text[known.start as usize..known.end as usize];
             if !leaf.is_slot && known != &text[node.start as usize..node.end as usize] {
                 leaf.is_slot = true;
                 changed = true;
             }
         }
-        if changed {
-            self.nodes.clone_from_slice(&self.learned);
-            self.cut();
+        if changed
+            && let Some(pattern) = Pattern::new(self.pattern.shape, text, nodes, &self.values)
+        {
+            self.nodes.copy_from_slice(nodes);
+            self.pattern = Arc::new(pattern);
         }
     }
+}
 
-    /// Cuts the text at the slots.
-    fn cut(&mut self) {
-        self.steps.clear();
-        self.closes.clear();
+impl Pattern {
+    /// The text cut at those of its values that are slots.
+    fn new(shape: Shape, text: &[u8], nodes: &[Node], values: &[Leaf]) -> Option<Pattern> {
+        let mut steps: Vec<Step> = Vec::new();
         let mut start = 0;
-        for leaf in self.values.iter().filter(|leaf| leaf.is_slot) {
-            let node = &self.learned[leaf.node as usize];
-            let is_string = self.text[node.start as usize] == b'"';
-            if let Some(before) = self.steps.last_mut() {
+        for leaf in values.iter().filter(|leaf| leaf.is_slot) {
+            let node = &nodes[leaf.node as usize];
+            let is_string = text[node.start as usize] == b'"';
+            if let Some(before) = steps.last_mut() {
                 before.upto = leaf.node;
             }
-            self.steps.push(Step {
-                literal: self.text[start..node.start as usize + is_string as usize].into(),
+            steps.push(Step {
+                literal: text[start..node.start as usize + is_string as usize].into(),
                 node: leaf.node,
-                upto: self.learned.len() as u32,
+                upto: nodes.len() as u32,
                 is_string,
             });
             start = node.end as usize;
         }
-        self.tail = self.text[start..].into();
-        for (at, node) in (0..).zip(&self.learned) {
-            if let b'{' | b'[' = self.text[node.start as usize] {
-                let end = |step: &Step| self.learned[step.node as usize].end;
-                let before = self
-                    .steps
-                    .iter()
-                    .take_while(|step| end(step) < node.end)
-                    .count();
-                if before > 0 {
-                    let slot = before - 1;
-                    self.closes.push(Close {
+        let mut closes = Vec::new();
+        for (at, node) in (0..).zip(nodes) {
+            if let b'{' | b'[' = text[node.start as usize] {
+                let end = |step: &Step| nodes[step.node as usize].end;
+                let before = steps.iter().take_while(|step| end(step) < node.end);
+                if let Some(slot) = before.count().checked_sub(1) {
+                    closes.push(Close {
                         node: at,
                         slot: slot as u32,
-                        distance: node.end - end(&self.steps[slot]),
+                        distance: node.end - end(&steps[slot]),
                     });
                 }
             }
         }
+        Some(Pattern {
+            number: number()?.get(),
+            shape,
+            text: text.into(),
+            learned: nodes.into(),
+            steps,
+            tail: text[start..].into(),
+            closes,
+        })
+    }
+
+    /// A number that no other pattern and no shape of the process has.
+    #[inline]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Nodes that are slots, in order.
+    pub fn slots(&self) -> impl Iterator<Item = Place> {
+        self.steps.iter().map(|step| Place(step.node))
     }
 
     /// Reads the text into `slots`; None if it does not fit, or is no JSON.
     #[inline]
-    fn fit(&self, text: &[u8], slots: &mut [Slot; MAX_VALUES]) -> Option<Fit> {
+    fn fit(&self, text: &[u8], slots: &mut [Node; MAX_VALUES]) -> Option<Fit> {
         let mut at = 0;
         let mut fit = Fit::default();
         for (step, slot) in self.steps.iter().zip(slots) {
             at = literal(&step.literal, text, at)?;
+            let start = at - step.is_string as usize;
             let (end, info) = if step.is_string {
                 let (stop, is_ascii) = plain_text_end(text, at);
                 fit.not_ascii |= !is_ascii;
@@ -470,10 +495,12 @@ impl Template {
                 }
             } else {
                 text.get(at)?;
-                number::<false>(text, at).ok()?
+                parse::number::<false>(text, at).ok()?
             };
-            *slot = Slot {
+            *slot = Node {
+                start: start as u32,
                 end: end as u32,
+                skip: 1,
                 info,
             };
             at = end;
@@ -482,25 +509,29 @@ impl Template {
         (end == text.len() && end < u32::MAX as usize).then_some(fit)
     }
 
-    /// Moves the nodes to where they are in the text with these slots.
+    /// Moves the nodes of a text that fits to where they are in the text with these slots.
     #[inline]
-    fn move_nodes(&mut self, slots: &[Slot; MAX_VALUES]) {
-        let mut shift = 0;
+    fn move_nodes(&self, nodes: &mut [Node], slots: &[Node]) {
         for (step, slot) in self.steps.iter().zip(slots) {
-            let node = &mut self.nodes[step.node as usize];
-            node.start = node.start.wrapping_add(shift);
-            node.info = slot.info;
-            shift = slot.end.wrapping_sub(node.end);
-            node.end = slot.end;
+            let node = &mut nodes[step.node as usize];
+            let shift = slot.end.wrapping_sub(node.end);
+            *node = *slot;
             if shift != 0 {
                 // The ends of containers move wrongly here, and are set below.
-                for node in &mut self.nodes[step.node as usize + 1..step.upto as usize] {
+                for node in &mut nodes[step.node as usize + 1..step.upto as usize] {
                     node.shift(shift);
                 }
             }
         }
         for close in &self.closes {
-            self.nodes[close.node as usize].end = slots[close.slot as usize].end + close.distance;
+            nodes[close.node as usize].end = slots[close.slot as usize].end + close.distance;
         }
+    }
+
+    /// All nodes of the text with these slots.
+    pub(super) fn nodes(&self, slots: &[Node]) -> Box<[Node]> {
+        let mut nodes = self.learned.clone();
+        self.move_nodes(&mut nodes, slots);
+        nodes
     }
 }

@@ -2,7 +2,7 @@
 
 use super::paths::Place;
 use super::tape::{INTEGER, LONE, Node};
-use super::template::Shape;
+use super::template::Fitted;
 use super::text::{Str, Text};
 
 /// What a value is.
@@ -21,7 +21,7 @@ pub enum Kind {
 pub struct Doc<'a> {
     pub(super) root: Value<'a>,
     pub(super) lone: bool,
-    pub(super) shape: Option<Shape>,
+    pub(super) fitted: Option<Fitted<'a>>,
 }
 
 impl<'a> Doc<'a> {
@@ -31,10 +31,10 @@ impl<'a> Doc<'a> {
         self.root
     }
 
-    /// What it has in common with other texts, if that is known.
+    /// The pattern that it fits, if it is like texts before it.
     #[inline]
-    pub fn shape(&self) -> Option<Shape> {
-        self.shape
+    pub fn fitted(&self) -> Option<Fitted<'a>> {
+        self.fitted
     }
 
     /// Whether any string or key has an unpaired half of a surrogate pair.
@@ -215,7 +215,7 @@ impl<'a> Value<'a> {
     }
 
     /// The place of a value that is in this one.
-    pub(super) fn place_of(&self, value: Value<'a>) -> Place {
+    pub fn place_of(&self, value: Value<'a>) -> Place {
         // Not from the lengths: a value's nodes may go beyond it, or end with the container around it.
         let bytes = value.nodes.as_ptr().addr() - self.nodes.as_ptr().addr();
         Place((bytes / size_of::<Node>()) as u32)
