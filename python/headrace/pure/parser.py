@@ -27,7 +27,9 @@ class Parser:
         kinds: event kinds to give out; None for all but ``state``.
         types: native types of records that are given out too, each before its events.
         strict: salvage nothing, raise MalformedLine.
+        spans: each event says where its record stands.
         max_line_bytes: longer lines are dropped and reported.
+        max_result_bytes: how much of each tool result the run keeps; None for all.
         on_malformed: called with each malformed line's dict.
     """
 
@@ -38,14 +40,18 @@ class Parser:
         kinds: Collection[str] | None = None,
         types: Collection[str] | None = None,
         strict: bool = False,
+        spans: bool = False,
         max_line_bytes: int = 256 << 20,
+        max_result_bytes: int | None = None,
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         self.detection: Detection | None = None
         self._kinds = frozenset(ev.KINDS) - {ev.STATE} if kinds is None else frozenset(kinds)
         self._types = frozenset(types or ())
         self._on_malformed = on_malformed
+        self._spans = spans
         self._tail: list[dict[str, Any]] = []  # the malformed lines since the last record
+        self._tail_size = 0  # bytes of the first of them
         self._intake = Intake(
             strict=strict,
             max_line_bytes=max_line_bytes,
@@ -56,7 +62,7 @@ class Parser:
         self._detector = Detector()
         self._waiting: list[Record] = []  # until the dialect is known
         self._mapper: Mapper | None = None
-        self._reducer = Reducer()
+        self._reducer = Reducer(max_result_bytes)
         self._out: Out = []
         self._emitter: Emitter | None = None
         self._closed = False
@@ -117,6 +123,8 @@ class Parser:
         return self._intake.report
 
     def _malformed(self, entry: dict[str, Any]) -> None:
+        if not self._tail:
+            self._tail_size = self._intake.malformed_size
         if len(self._tail) < MAX_TAIL:
             self._tail.append(entry)
         if self._on_malformed is not None:
@@ -127,10 +135,11 @@ class Parser:
         tail = getattr(self._mapper, "tail", None)
         emitter = self._emitter
         if tail is not None and self._tail and emitter is not None:
-            place = emitter.line, emitter.offset
-            emitter.line, emitter.offset = self._tail[0]["line"], self._tail[0]["offset"]
+            place = emitter.line, emitter.offset, emitter.size
+            first = self._tail[0]
+            emitter.line, emitter.offset, emitter.size = first["line"], first["offset"], self._tail_size
             tail([entry["text"] for entry in self._tail])
-            emitter.line, emitter.offset = place
+            emitter.line, emitter.offset, emitter.size = place
 
     def _take(self, record: Record) -> None:
         self._tail.clear()
@@ -164,7 +173,7 @@ class Parser:
         if mapper is None or emitter is None:
             self._report.unknown_type(record, record.type)
             return
-        emitter.line, emitter.offset = record.line, record.offset
+        emitter.line, emitter.offset, emitter.size = record.line, record.offset, len(record.raw)
         emitter.surrogates, emitter.lossy = record.may_hold_surrogates, False
         outcome = mapper.map(record)
         if outcome is None:
@@ -179,4 +188,4 @@ class Parser:
     def _sink(self, event: Event) -> None:
         self._reducer.take(event)
         if event.kind in self._kinds:
-            self._out.append(event.to_dict())
+            self._out.append(event.to_dict(self._spans))

@@ -13,8 +13,8 @@ use std::collections::HashMap;
 
 use crate::data::Data;
 use crate::event::{
-    Chunk, Content, Event, Facts, Image, Item, Kind, Location, PlanEntry, Sink, Stamp, State,
-    Tokens, ToolCall, ToolCallUpdate, Update as EventUpdate, Usage,
+    Chunk, Content, Event, Facts, Image, Item, Kind, Location, Place, PlanEntry, Sink, Stamp,
+    State, Tokens, ToolCall, ToolCallUpdate, Update as EventUpdate, Usage,
 };
 use crate::json::{Str, Text};
 use crate::tool;
@@ -138,8 +138,8 @@ pub struct Memory {
     turn: u32,
     usages: HashMap<String, Box<[u8]>>,
     session: Vec<(&'static str, String)>,
-    /// Line and offset of the last record.
-    place: (u64, u64),
+    /// Of the last record.
+    place: Place,
 }
 
 impl Memory {
@@ -155,12 +155,12 @@ impl Memory {
             turn: 0,
             usages: HashMap::new(),
             session: Vec::new(),
-            place: (0, 0),
+            place: Place::default(),
         }
     }
 
-    /// Line and offset of the last record: where what the end of the stream brings is said to stand.
-    pub fn place(&self) -> (u64, u64) {
+    /// Of the last record: where what the end of the stream brings is said to stand.
+    pub fn place(&self) -> Place {
         self.place
     }
 
@@ -190,8 +190,7 @@ impl Memory {
 pub struct Emitter<'s> {
     memory: &'s mut Memory,
     sink: &'s mut dyn Sink,
-    line: u64,
-    offset: u64,
+    place: Place,
     /// A text of the record could not be shown as it was.
     lossy: bool,
 }
@@ -276,14 +275,13 @@ impl<'a> Update<'a> {
 }
 
 impl<'s> Emitter<'s> {
-    /// An emitter for the record at `line` and `offset`.
-    pub fn new(memory: &'s mut Memory, sink: &'s mut dyn Sink, line: u64, offset: u64) -> Self {
-        memory.place = (line, offset);
+    /// An emitter for the record at that place.
+    pub fn new(memory: &'s mut Memory, sink: &'s mut dyn Sink, place: Place) -> Self {
+        memory.place = place;
         Emitter {
             memory,
             sink,
-            line,
-            offset,
+            place,
             lossy: false,
         }
     }
@@ -806,8 +804,7 @@ impl<'s> Emitter<'s> {
         self.sink.take(&Event {
             update,
             stamp,
-            line: self.line,
-            offset: self.offset,
+            place: self.place,
         });
     }
 
@@ -955,8 +952,7 @@ impl<'s> Emitter<'s> {
                 self.sink.take(&Event {
                     update: EventUpdate::Chunk(chunk),
                     stamp,
-                    line: self.line,
-                    offset: self.offset,
+                    place: self.place,
                 });
             }
         }

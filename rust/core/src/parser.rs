@@ -91,6 +91,12 @@ impl Parser {
         }
     }
 
+    /// No more than so many bytes of each tool result are kept in the run.
+    pub fn with_max_result_bytes(mut self, bytes: u64) -> Self {
+        self.stream.reducer.limit_results(bytes);
+        self
+    }
+
     /// From now on the output gets each record too, before its events.
     pub fn with_records(mut self) -> Self {
         self.stream.records = true;
@@ -139,7 +145,7 @@ impl Parser {
             ..
         } = &mut self.stream;
         if let Some(Mapping { mapper, memory }) = mapping {
-            let (line, offset) = memory.place();
+            let last = memory.place();
             let mut tee = Tee {
                 reducer,
                 kinds: *kinds,
@@ -147,10 +153,10 @@ impl Parser {
             };
             if let Some(first) = tail.first() {
                 let lines: Vec<&str> = tail.iter().map(|line| line.text.as_str()).collect();
-                let mut emitter = Emitter::new(memory, &mut tee, first.line, first.offset);
+                let mut emitter = Emitter::new(memory, &mut tee, first.place());
                 mapper.tail(&lines, &mut emitter);
             }
-            let mut emitter = Emitter::new(memory, &mut tee, line, offset);
+            let mut emitter = Emitter::new(memory, &mut tee, last);
             mapper.close(&mut emitter);
             emitter.finish();
             if emitter.is_lossy() {
@@ -307,7 +313,7 @@ impl Stream {
             kinds: self.kinds,
             output,
         };
-        let mut emitter = Emitter::new(memory, &mut tee, record.line, record.offset);
+        let mut emitter = Emitter::new(memory, &mut tee, record.place());
         match mapper.map(record, &mut emitter) {
             Outcome::Mapped => report.event(record),
             Outcome::Ignored(rule) => report.ignore(record, rule),

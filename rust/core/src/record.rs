@@ -6,6 +6,7 @@ mod salvage;
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::event::Place;
 use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, MAX_TEXT_BYTES};
 use crate::json::{JsonError, Reason, Str, Tape, Value};
 use crate::report::{Malformed, Report};
@@ -42,6 +43,16 @@ impl<'a> Record<'a> {
     /// `update.sessionUpdate`, else `role`.
     pub fn native_type(&self) -> Option<Str<'a>> {
         native_type(self.value)
+    }
+
+    /// Where it stands in the stream.
+    #[inline]
+    pub fn place(&self) -> Place {
+        Place {
+            line: self.line,
+            offset: self.offset,
+            size: self.raw.len() as u64,
+        }
     }
 }
 

@@ -23,6 +23,8 @@ pub struct Engine {
     on_malformed: Option<Py<PyAny>>,
     /// Native types of the records that are given out before their events.
     types: HashSet<String>,
+    /// Each event says where its record stands.
+    spans: bool,
     pull: Pull,
 }
 
@@ -31,6 +33,7 @@ struct Collector<'c, 'py> {
     py: Python<'py>,
     builder: Box<Builder>,
     types: &'c HashSet<String>,
+    spans: bool,
     on_malformed: Option<&'c Py<PyAny>>,
     out: &'c mut VecDeque<Py<PyAny>>,
     failed: Option<PyErr>,
@@ -39,7 +42,7 @@ struct Collector<'c, 'py> {
 impl Sink for Collector<'_, '_> {
     fn take(&mut self, event: &Event<'_>) {
         if self.failed.is_none() {
-            match self.builder.event(self.py, event) {
+            match self.builder.event(self.py, event, self.spans) {
                 Ok(event) => self.out.push_back(event.into_any().unbind()),
                 Err(error) => self.failed = Some(error),
             }
@@ -98,6 +101,7 @@ fn parse(
     py: Python<'_>,
     parser: &mut Parser,
     types: &HashSet<String>,
+    spans: bool,
     on_malformed: Option<&Py<PyAny>>,
     input: Input<'_>,
     out: &mut VecDeque<Py<PyAny>>,
@@ -106,6 +110,7 @@ fn parse(
         py,
         builder: Builder::take(),
         types,
+        spans,
         on_malformed,
         out,
         failed: None,
@@ -128,9 +133,11 @@ impl Engine {
             parser,
             on_malformed,
             types,
+            spans,
             ..
         } = self;
-        match parse(py, parser, types, on_malformed.as_ref(), input, &mut out) {
+        let on_malformed = on_malformed.as_ref();
+        match parse(py, parser, types, *spans, on_malformed, input, &mut out) {
             Ok(()) => Ok(out.into()),
             Err(failure) => Err(failure.raise(py)),
         }
@@ -140,14 +147,17 @@ impl Engine {
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, dialect=None, kinds=None, types=None, strict=false, max_line_bytes=268_435_456, on_malformed=None))]
+    #[allow(clippy::too_many_arguments)] // as Python's keywords
+    #[pyo3(signature = (*, dialect=None, kinds=None, types=None, strict=false, spans=false, max_line_bytes=268_435_456, max_result_bytes=None, on_malformed=None))]
     fn new(
         py: Python<'_>,
         dialect: Option<&str>,
         kinds: Option<Vec<String>>,
         types: Option<HashSet<String>>,
         strict: bool,
+        spans: bool,
         max_line_bytes: u64,
+        max_result_bytes: Option<i64>,
         on_malformed: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let dialect = match dialect {
@@ -175,10 +185,15 @@ impl Engine {
         if !types.is_empty() {
             parser = parser.with_records();
         }
+        if let Some(bytes) = max_result_bytes {
+            let negative = |_| PyValueError::new_err("max_result_bytes is negative");
+            parser = parser.with_max_result_bytes(bytes.try_into().map_err(negative)?);
+        }
         Ok(Engine {
             parser,
             on_malformed,
             types,
+            spans,
             pull: Pull::default(),
         })
     }
@@ -293,10 +308,12 @@ impl Engine {
             parser,
             on_malformed,
             types,
+            spans,
             pull,
         } = self;
+        let on_malformed = on_malformed.as_ref();
         pull.next(py, &mut |input, out| {
-            parse(py, parser, types, on_malformed.as_ref(), input, out)
+            parse(py, parser, types, *spans, on_malformed, input, out)
         })
     }
 }

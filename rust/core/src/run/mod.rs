@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use crate::data::{Data, map};
 use crate::emit::cut_chars;
 use crate::event::{
-    Chunk, Content, Event, Item, Kind, Sink, State, ToolCall, ToolCallUpdate, Update,
+    Chunk, Content, Event, Item, Kind, Place, Sink, State, ToolCall, ToolCallUpdate, Update,
 };
 use crate::json::Text;
 use crate::number::Number;
@@ -45,7 +45,9 @@ struct Call {
     input: Option<Box<[u8]>>,
     status: Option<String>,
     result: Option<String>,
+    result_cut: Option<Cut>,
     raw_output: Option<Box<[u8]>>,
+    raw_output_cut: Option<Cut>,
     parent: Option<String>,
     exit_code: Option<i64>,
     started_at: Option<String>,
@@ -61,6 +63,14 @@ impl Call {
             _ => None,
         }
     }
+}
+
+/// Of what more came than is kept.
+struct Cut {
+    /// Its size when it was whole.
+    bytes: u64,
+    /// Of the record that has the whole.
+    place: Place,
 }
 
 struct RunError {
@@ -85,6 +95,8 @@ pub struct Reducer {
     compactions: i64,
     ledger: usage::Ledger,
     pub progress: Progress,
+    /// How many bytes of each tool result are kept; None for all.
+    max_result_bytes: Option<u64>,
 }
 
 impl Sink for Reducer {
@@ -101,7 +113,7 @@ impl Sink for Reducer {
                 message,
                 fatal,
                 notice: false,
-            } => self.error(message, *fatal, event.line),
+            } => self.error(message, *fatal, event.place.line),
             Update::Error { .. } => {}
             Update::Usage(usage) => {
                 let told = |key: &str| {
@@ -120,6 +132,11 @@ impl Sink for Reducer {
 }
 
 impl Reducer {
+    /// From now on no more than so many bytes of each tool result are kept.
+    pub fn limit_results(&mut self, bytes: u64) {
+        self.max_result_bytes = Some(bytes);
+    }
+
     // ---------------------------------------------------------------- texts
 
     fn chunk(&mut self, chunk: &Chunk<'_>, event: &Event<'_>) {
@@ -170,7 +187,7 @@ impl Reducer {
             thread: own(&event.stamp.parent),
             message_id: own(&event.stamp.message_id),
             model: own(&event.stamp.model),
-            line: event.line,
+            line: event.place.line,
             text: String::new(),
             images: 0,
         });
@@ -196,7 +213,7 @@ impl Reducer {
     }
 
     fn call(&mut self, call: &ToolCall<'_>, event: &Event<'_>) {
-        let stamp = event.stamp;
+        let (stamp, most) = (event.stamp, self.max_result_bytes);
         let known = self.call_at(call.call);
         known.announced = true;
         known.id = call.id.to_owned();
@@ -212,12 +229,13 @@ impl Reducer {
         known.order = call.order.map(str::to_owned);
         known.status = Some(call.status.to_owned());
         if !call.no_result {
-            keep_result(known, call.content);
+            known.keep_content(call.content, most, event.place);
         }
         self.progress.called(call, event);
     }
 
     fn call_update(&mut self, update: &ToolCallUpdate<'_>, event: &Event<'_>) {
+        let most = self.max_result_bytes;
         let known = self.call_at(update.call);
         if let Some(status) = update.status {
             known.status = Some(status.to_owned());
@@ -226,7 +244,7 @@ impl Reducer {
             known.title = title.to_owned();
         }
         if let Some(raw) = update.raw_output {
-            known.raw_output = Some(raw.to_raw());
+            known.keep_raw_output(raw, most, event.place);
         }
         let facts = update.facts;
         if let Some(input) = facts.input.as_ref().filter(|input| !input.is_null()) {
@@ -248,10 +266,10 @@ impl Reducer {
             known.ended_at = ended.map(|time| time.to_string());
         }
         if !facts.no_result {
-            keep_result(known, update.content);
+            known.keep_content(update.content, most, event.place);
         }
         if let Some(result) = &facts.result {
-            known.result = Some(result.to_string());
+            known.keep_result([&**result].into_iter(), most, event.place);
         }
         self.progress.updated(update, event);
     }
@@ -461,8 +479,70 @@ impl Block {
 }
 
 impl Call {
+    /// The result is the text parts of the content, one after the other.
+    fn keep_content(&mut self, content: &[Item<'_>], most: Option<u64>, place: Place) {
+        let mut texts = content.iter().filter_map(|item| match item {
+            Item::Text(text) => Some(&**text),
+            _ => None,
+        });
+        if let Some(first) = texts.next() {
+            self.keep_result(std::iter::once(first).chain(texts), most, place);
+        }
+    }
+
+    /// Keeps the texts, joined by line ends: the first `most` bytes of them, or a few less where these would end within
+    /// a character.
+    fn keep_result<'t>(
+        &mut self,
+        texts: impl Iterator<Item = &'t str>,
+        most: Option<u64>,
+        place: Place,
+    ) {
+        let most = most.unwrap_or(u64::MAX);
+        let (mut kept, mut bytes) = (String::new(), 0);
+        for (number, text) in texts.enumerate() {
+            for part in [if number > 0 { "\n" } else { "" }, text] {
+                let room = most.saturating_sub(bytes);
+                if room > 0 {
+                    kept.push_str(beginning(part, room));
+                }
+                bytes += part.len() as u64;
+            }
+        }
+        self.result = Some(kept);
+        self.result_cut = (bytes > most).then_some(Cut { bytes, place });
+    }
+
+    /// Keeps it whole or not at all: a part of a structure is none.
+    fn keep_raw_output(&mut self, raw: &Data<'_>, most: Option<u64>, place: Place) {
+        let cut = most.and_then(|most| {
+            let bytes = raw.size();
+            (bytes > most).then_some(Cut { bytes, place })
+        });
+        self.raw_output = cut.is_none().then(|| raw.to_raw());
+        self.raw_output_cut = cut;
+    }
+
+    /// What was cut, if anything was.
+    fn cut(&self) -> Option<Data<'_>> {
+        let cuts = [
+            ("result", &self.result_cut),
+            ("raw_output", &self.raw_output_cut),
+        ];
+        let members = cuts.into_iter().filter_map(|(name, cut)| {
+            let cut = cut.as_ref()?;
+            let told = map([
+                ("bytes", (cut.bytes as i64).into()),
+                ("span", cut.place.to_data()),
+            ]);
+            Some((Text::from(name), told))
+        });
+        let members: Vec<_> = members.collect();
+        (!members.is_empty()).then_some(Data::Map(members))
+    }
+
     fn to_data(&self) -> Data<'_> {
-        map([
+        let mut call = map([
             ("id", self.id.as_str().into()),
             ("name", self.name.as_deref().into()),
             ("kind", self.kind.into()),
@@ -477,7 +557,11 @@ impl Call {
             ("started_at", self.started_at.as_deref().into()),
             ("ended_at", self.ended_at.as_deref().into()),
             ("duration_ms", self.duration_ms.into()),
-        ])
+        ]);
+        if let (Data::Map(members), Some(cut)) = (&mut call, self.cut()) {
+            members.push(("cut".into(), cut));
+        }
+        call
     }
 
     /// What the arguments of a delegating call name the agent.
@@ -499,17 +583,11 @@ fn own(text: &Option<Text<'_>>) -> Option<String> {
     text.as_deref().map(str::to_owned)
 }
 
-/// The result is the text parts of the content, one after the other.
-fn keep_result(call: &mut Call, content: &[Item<'_>]) {
-    let mut texts = content.iter().filter_map(|item| match item {
-        Item::Text(text) => Some(&**text),
-        _ => None,
-    });
-    if let Some(first) = texts.next() {
-        let result = call.result.insert(first.to_owned());
-        for text in texts {
-            result.push('\n');
-            result.push_str(text);
-        }
+/// As many of the first bytes as make up whole characters.
+fn beginning(text: &str, most: u64) -> &str {
+    let mut end = text.len();
+    if end as u64 > most {
+        end = text.floor_char_boundary(most as usize);
     }
+    &text[..end]
 }
