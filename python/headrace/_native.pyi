@@ -20,6 +20,7 @@ class Engine:
         spans: each event says in ``extra["span"]`` where its record stands.
         max_line_bytes: longer lines are dropped in bounded memory and reported.
         max_result_bytes: how much of each tool result the run keeps; None for all.
+        cut_later: only tell what is to be cut, and keep all of it.
         on_malformed: called with ``{line, offset, reason, text}`` for each malformed line.
 
     Raises:
@@ -37,6 +38,7 @@ class Engine:
         spans: bool = False,
         max_line_bytes: int = 268_435_456,
         max_result_bytes: int | None = None,
+        cut_later: bool = False,
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
     ) -> None: ...
     def feed(self, chunk: Buffer) -> list[Any]:

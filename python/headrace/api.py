@@ -295,17 +295,21 @@ def reduce(
         strict=strict,
         max_line_bytes=max_line_bytes,
         max_result_bytes=max_result_bytes,
+        cut_later=transcript is not None,
         on_malformed=on_malformed,
     )
     _attach(engine, source)
     if transcript is None:
         engine.drain_source()
         return run_of(engine, engine.run(exit_code, stderr))
+    from .fuse import cut_results
     from .transcripts import File, Stream, fuse_files
 
     stream = Stream(engine, _name(source), exit_code, stderr)
     files = transcript if isinstance(transcript, list) else [transcript]
-    facts, sources = fuse_files(stream, [File(file) for file in files])
+    facts, sources = fuse_files(stream, [File(file, max_result_bytes) for file in files])
+    if max_result_bytes is not None:
+        cut_results(facts, max_result_bytes)
     return run_of(engine, facts, sources=sources)
 
 

@@ -99,6 +99,7 @@ class Engine(_Pull):
         spans: bool = False,
         max_line_bytes: int = 256 << 20,
         max_result_bytes: int | None = None,
+        cut_later: bool = False,
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         super().__init__()
@@ -117,6 +118,7 @@ class Engine(_Pull):
             spans=spans,
             max_line_bytes=max_line_bytes,
             max_result_bytes=max_result_bytes,
+            cut_later=cut_later,
             on_malformed=on_malformed,
         )
 

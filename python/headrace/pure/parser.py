@@ -30,6 +30,7 @@ class Parser:
         spans: each event says where its record stands.
         max_line_bytes: longer lines are dropped and reported.
         max_result_bytes: how much of each tool result the run keeps; None for all.
+        cut_later: only tell what is to be cut, and keep all of it.
         on_malformed: called with each malformed line's dict.
     """
 
@@ -43,6 +44,7 @@ class Parser:
         spans: bool = False,
         max_line_bytes: int = 256 << 20,
         max_result_bytes: int | None = None,
+        cut_later: bool = False,
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         self.detection: Detection | None = None
@@ -62,7 +64,7 @@ class Parser:
         self._detector = Detector()
         self._waiting: list[Record] = []  # until the dialect is known
         self._mapper: Mapper | None = None
-        self._reducer = Reducer(max_result_bytes)
+        self._reducer = Reducer(max_result_bytes, cut_later)
         self._out: Out = []
         self._emitter: Emitter | None = None
         self._closed = False

@@ -8,7 +8,7 @@ use crate::event::{Event, Kinds, Sink};
 use crate::json::{Tape, Value};
 use crate::record::{Consumer, Error, Intake, Options, Record};
 use crate::report::{Malformed, Report};
-use crate::run::{Exit, Reducer};
+use crate::run::{Exit, Reducer, ResultLimit};
 
 /// Takes what comes out of a stream besides the run.
 pub trait Output: Sink {
@@ -91,9 +91,9 @@ impl Parser {
         }
     }
 
-    /// No more than so many bytes of each tool result are kept in the run.
-    pub fn with_max_result_bytes(mut self, bytes: u64) -> Self {
-        self.stream.reducer.limit_results(bytes);
+    /// The run keeps no more of each tool result.
+    pub fn with_result_limit(mut self, limit: ResultLimit) -> Self {
+        self.stream.reducer.limit_results(limit);
         self
     }
 

@@ -8,7 +8,7 @@ use headrace_core::event::{Event, Kind, Kinds, Sink};
 use headrace_core::parser::{Output, Parser};
 use headrace_core::record::{self, Options};
 use headrace_core::report::Malformed;
-use headrace_core::run::Exit;
+use headrace_core::run::{Exit, ResultLimit};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -148,7 +148,7 @@ impl Engine {
 impl Engine {
     #[new]
     #[allow(clippy::too_many_arguments)] // as Python's keywords
-    #[pyo3(signature = (*, dialect=None, kinds=None, types=None, strict=false, spans=false, max_line_bytes=268_435_456, max_result_bytes=None, on_malformed=None))]
+    #[pyo3(signature = (*, dialect=None, kinds=None, types=None, strict=false, spans=false, max_line_bytes=268_435_456, max_result_bytes=None, cut_later=false, on_malformed=None))]
     fn new(
         py: Python<'_>,
         dialect: Option<&str>,
@@ -158,6 +158,7 @@ impl Engine {
         spans: bool,
         max_line_bytes: u64,
         max_result_bytes: Option<i64>,
+        cut_later: bool,
         on_malformed: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let dialect = match dialect {
@@ -187,7 +188,10 @@ impl Engine {
         }
         if let Some(bytes) = max_result_bytes {
             let negative = |_| PyValueError::new_err("max_result_bytes is negative");
-            parser = parser.with_max_result_bytes(bytes.try_into().map_err(negative)?);
+            parser = parser.with_result_limit(ResultLimit {
+                bytes: bytes.try_into().map_err(negative)?,
+                later: cut_later,
+            });
         }
         Ok(Engine {
             parser,

@@ -66,10 +66,12 @@ class Reducer:
 
     Args:
         max_result_bytes: how much of each tool result is kept; None for all.
+        cut_later: only tell what is to be cut, and keep all of it: somebody else has to see it first.
     """
 
-    def __init__(self, max_result_bytes: int | None = None) -> None:
+    def __init__(self, max_result_bytes: int | None = None, cut_later: bool = False) -> None:
         self._most = max_result_bytes
+        self._cut_later = cut_later
         self.session: dict[str, Any] = {}
         self.texts: list[Text] = []  # of all threads and kinds, in order of their first chunk
         self.blocks: dict[int, Text] = {}  # the same by number
@@ -192,11 +194,11 @@ class Reducer:
     def _result(self, event: Event, call: Call, text: str) -> None:
         """Keeps the first bytes of a result, or a few less where these would end within a character."""
         call.cuts.pop("result", None)
-        if self._most is not None and len(text) * 4 > self._most:
-            data = text.encode()
-            if len(data) > self._most:
-                call.cuts["result"] = {"bytes": len(data), "span": event.span}
-                text = data[: self._most].decode("utf-8", "ignore")
+        if self._most is not None:
+            size = len(text.encode())
+            if size > self._most:
+                call.cuts["result"] = {"bytes": size, "span": event.span}
+                text = text if self._cut_later else beginning(text, self._most)
         call.facts["result"] = text
 
     def _raw_output(self, event: Event, call: Call) -> None:
@@ -207,7 +209,7 @@ class Reducer:
             size = ev.size(raw)
             if size > self._most:
                 call.cuts["raw_output"] = {"bytes": size, "span": event.span}
-                raw = None
+                raw = raw if self._cut_later else None
         call.facts["raw_output"] = raw
 
     # ------------------------------------------------------------ errors and states
@@ -321,6 +323,11 @@ class Reducer:
                     "result": delegating["result"] if delegating else None,
                 }
         return list(threads.values())
+
+
+def beginning(text: str, most: int) -> str:
+    """As many of the first ``most`` bytes of a text as make up whole characters."""
+    return text.encode()[:most].decode("utf-8", "ignore")
 
 
 def agent_name(call: dict[str, Any] | None) -> str | None:

@@ -65,6 +65,33 @@ impl Call {
     }
 }
 
+/// How much of each tool result is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultLimit {
+    pub bytes: u64,
+    /// Only tells what is to be cut, and keeps all of it: somebody else has to see it first.
+    pub later: bool,
+}
+
+impl Default for ResultLimit {
+    fn default() -> Self {
+        ResultLimit {
+            bytes: u64::MAX,
+            later: false,
+        }
+    }
+}
+
+impl ResultLimit {
+    /// How many bytes are kept now.
+    fn kept(self) -> u64 {
+        match self.later {
+            true => u64::MAX,
+            false => self.bytes,
+        }
+    }
+}
+
 /// Of what more came than is kept.
 struct Cut {
     /// Its size when it was whole.
@@ -95,8 +122,7 @@ pub struct Reducer {
     compactions: i64,
     ledger: usage::Ledger,
     pub progress: Progress,
-    /// How many bytes of each tool result are kept; None for all.
-    max_result_bytes: Option<u64>,
+    limit: ResultLimit,
 }
 
 impl Sink for Reducer {
@@ -133,8 +159,8 @@ impl Sink for Reducer {
 
 impl Reducer {
     /// From now on no more than so many bytes of each tool result are kept.
-    pub fn limit_results(&mut self, bytes: u64) {
-        self.max_result_bytes = Some(bytes);
+    pub fn limit_results(&mut self, limit: ResultLimit) {
+        self.limit = limit;
     }
 
     // ---------------------------------------------------------------- texts
@@ -213,7 +239,7 @@ impl Reducer {
     }
 
     fn call(&mut self, call: &ToolCall<'_>, event: &Event<'_>) {
-        let (stamp, most) = (event.stamp, self.max_result_bytes);
+        let (stamp, limit) = (event.stamp, self.limit);
         let known = self.call_at(call.call);
         known.announced = true;
         known.id = call.id.to_owned();
@@ -229,13 +255,13 @@ impl Reducer {
         known.order = call.order.map(str::to_owned);
         known.status = Some(call.status.to_owned());
         if !call.no_result {
-            known.keep_content(call.content, most, event.place);
+            known.keep_content(call.content, limit, event.place);
         }
         self.progress.called(call, event);
     }
 
     fn call_update(&mut self, update: &ToolCallUpdate<'_>, event: &Event<'_>) {
-        let most = self.max_result_bytes;
+        let limit = self.limit;
         let known = self.call_at(update.call);
         if let Some(status) = update.status {
             known.status = Some(status.to_owned());
@@ -244,7 +270,7 @@ impl Reducer {
             known.title = title.to_owned();
         }
         if let Some(raw) = update.raw_output {
-            known.keep_raw_output(raw, most, event.place);
+            known.keep_raw_output(raw, limit, event.place);
         }
         let facts = update.facts;
         if let Some(input) = facts.input.as_ref().filter(|input| !input.is_null()) {
@@ -266,10 +292,10 @@ impl Reducer {
             known.ended_at = ended.map(|time| time.to_string());
         }
         if !facts.no_result {
-            known.keep_content(update.content, most, event.place);
+            known.keep_content(update.content, limit, event.place);
         }
         if let Some(result) = &facts.result {
-            known.keep_result([&**result].into_iter(), most, event.place);
+            known.keep_result([&**result].into_iter(), limit, event.place);
         }
         self.progress.updated(update, event);
     }
@@ -480,29 +506,28 @@ impl Block {
 
 impl Call {
     /// The result is the text parts of the content, one after the other.
-    fn keep_content(&mut self, content: &[Item<'_>], most: Option<u64>, place: Place) {
+    fn keep_content(&mut self, content: &[Item<'_>], limit: ResultLimit, place: Place) {
         let mut texts = content.iter().filter_map(|item| match item {
             Item::Text(text) => Some(&**text),
             _ => None,
         });
         if let Some(first) = texts.next() {
-            self.keep_result(std::iter::once(first).chain(texts), most, place);
+            self.keep_result(std::iter::once(first).chain(texts), limit, place);
         }
     }
 
-    /// Keeps the texts, joined by line ends: the first `most` bytes of them, or a few less where these would end within
-    /// a character.
+    /// Keeps the texts, joined by line ends: the first bytes of them, or a few less where these would end within a
+    /// character.
     fn keep_result<'t>(
         &mut self,
         texts: impl Iterator<Item = &'t str>,
-        most: Option<u64>,
+        limit: ResultLimit,
         place: Place,
     ) {
-        let most = most.unwrap_or(u64::MAX);
         let (mut kept, mut bytes) = (String::new(), 0);
         for (number, text) in texts.enumerate() {
             for part in [if number > 0 { "\n" } else { "" }, text] {
-                let room = most.saturating_sub(bytes);
+                let room = limit.kept().saturating_sub(bytes);
                 if room > 0 {
                     kept.push_str(beginning(part, room));
                 }
@@ -510,17 +535,18 @@ impl Call {
             }
         }
         self.result = Some(kept);
-        self.result_cut = (bytes > most).then_some(Cut { bytes, place });
+        self.result_cut = (bytes > limit.bytes).then_some(Cut { bytes, place });
     }
 
     /// Keeps it whole or not at all: a part of a structure is none.
-    fn keep_raw_output(&mut self, raw: &Data<'_>, most: Option<u64>, place: Place) {
-        let cut = most.and_then(|most| {
-            let bytes = raw.size();
-            (bytes > most).then_some(Cut { bytes, place })
-        });
-        self.raw_output = cut.is_none().then(|| raw.to_raw());
-        self.raw_output_cut = cut;
+    fn keep_raw_output(&mut self, raw: &Data<'_>, limit: ResultLimit, place: Place) {
+        let bytes = match limit.bytes {
+            u64::MAX => 0, // nobody asks
+            _ => raw.size(),
+        };
+        let keep = bytes <= limit.kept();
+        self.raw_output = keep.then(|| raw.to_raw());
+        self.raw_output_cut = (bytes > limit.bytes).then_some(Cut { bytes, place });
     }
 
     /// What was cut, if anything was.
