@@ -64,6 +64,7 @@ class Parser:
         self._detector = Detector()
         self._waiting: list[Record] = []  # until the dialect is known
         self._mapper: Mapper | None = None
+        self._told = False  # an event came of the record
         self._reducer = Reducer(max_result_bytes, cut_later)
         self._out: Out = []
         self._emitter: Emitter | None = None
@@ -177,8 +178,10 @@ class Parser:
             return
         emitter.line, emitter.offset, emitter.size = record.line, record.offset, len(record.raw)
         emitter.surrogates, emitter.lossy = record.may_hold_surrogates, False
+        self._told = False
         outcome = mapper.map(record)
-        if outcome is None:
+        # of a record to be left out, what stands around it, or that it comes now, may still make an event
+        if outcome is None or (isinstance(outcome, str) and self._told):
             self._report.event(record)
         elif isinstance(outcome, str):
             self._report.ignore(record, outcome)
@@ -188,6 +191,7 @@ class Parser:
             self._report.lossy += 1
 
     def _sink(self, event: Event) -> None:
+        self._told = True
         self._reducer.take(event)
         if event.kind in self._kinds:
             self._out.append(event.to_dict(self._spans))

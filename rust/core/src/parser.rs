@@ -60,7 +60,7 @@ struct Mapping {
 
 /// A record kept for later.
 struct Waiting {
-    text: Vec<u8>,
+    raw: Vec<u8>,
     line: u64,
     offset: u64,
     share: u64,
@@ -150,6 +150,7 @@ impl Parser {
                 reducer,
                 kinds: *kinds,
                 output,
+                told: false,
             };
             if let Some(first) = tail.first() {
                 let lines: Vec<&str> = tail.iter().map(|line| line.text.as_str()).collect();
@@ -226,10 +227,13 @@ struct Tee<'p> {
     reducer: &'p mut Reducer,
     kinds: Kinds,
     output: &'p mut dyn Output,
+    /// An event came.
+    told: bool,
 }
 
 impl Sink for Tee<'_> {
     fn take(&mut self, event: &Event<'_>) {
+        self.told = true;
         self.reducer.take(event);
         if self.kinds.has(event.kind()) {
             self.output.take(event);
@@ -249,7 +253,7 @@ impl Stream {
             return;
         }
         self.waiting.push(Waiting {
-            text: record.value.raw().to_vec(),
+            raw: record.raw.to_vec(),
             line: record.line,
             offset: record.offset,
             share: record.share,
@@ -270,16 +274,17 @@ impl Stream {
         }
         let mut tape = Tape::new();
         for kept in std::mem::take(&mut self.waiting) {
+            let text = String::from_utf8_lossy(&kept.raw);
             let doc = match kept.salvaged {
-                true => tape.parse_lax(&kept.text),
-                false => tape.parse(&kept.text),
+                true => tape.parse_lax(text.as_bytes()),
+                false => tape.parse(text.as_bytes()),
             };
             let Ok(doc) = doc else {
                 continue; // can't be: it was parsed when it came
             };
             let record = Record {
                 value: doc.root(),
-                raw: &kept.text,
+                raw: &kept.raw,
                 line: kept.line,
                 offset: kept.offset,
                 share: kept.share,
@@ -312,18 +317,22 @@ impl Stream {
             reducer: &mut self.reducer,
             kinds: self.kinds,
             output,
+            told: false,
         };
         let mut emitter = Emitter::new(memory, &mut tee, record.place());
-        match mapper.map(record, &mut emitter) {
+        let outcome = mapper.map(record, &mut emitter);
+        if emitter.is_lossy() && !record.lossy {
+            report.lossy_record(); // the intake has counted the others
+        }
+        match outcome {
             Outcome::Mapped => report.event(record),
+            // what it is for says nothing, but what stands around it, or that it comes now, made an event
+            Outcome::Ignored(_) if tee.told => report.event(record),
             Outcome::Ignored(rule) => report.ignore(record, rule),
             Outcome::Unknown => {
                 let kind = record.native_type();
                 report.unknown_type(record, kind.map(|kind| kind.lossy()).as_deref());
             }
-        }
-        if emitter.is_lossy() && !record.lossy {
-            report.lossy_record(); // the intake has counted the others
         }
     }
 }
