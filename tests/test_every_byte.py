@@ -115,9 +115,7 @@ def check_records(account: Account, report: dict[str, Any], data: bytes) -> None
         end = offset + size
 
 
-def check_spans(
-    account: Account, report: dict[str, Any], events: list[Any], last: list[Any], data: bytes
-) -> None:
+def check_spans(account: Account, report: dict[str, Any], events: list[Any], last: list[Any], data: bytes) -> None:
     """A span is that of a record which the account knows, and one that was not left out."""
     malformed = {(line["line"], line["offset"]) for line in report["malformed_lines"]}
     for event in events + last:

@@ -25,7 +25,6 @@ def told(report: Report) -> str:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    width = len(f"{report.bytes:,}")
     yield f"{_count(report.bytes, 'byte')} in {_count(report.lines, 'line')}:"
     for label, size, what in (
         ("events", report.event_bytes, _count(report.event_records, "record")),
@@ -34,16 +33,21 @@ def _lines(report: Report) -> Iterator[str]:
         ("malformed", report.malformed_bytes, _count(report.malformed, "line")),
         ("blank", report.blank_bytes, _count(report.blank, "line")),
     ):
-        share = f"{size / report.bytes:7.1%}" if report.bytes else ""
-        yield f"  {label:9}  {size:{width},}  {share}  {what}"
+        yield _row(report, label, size, what)
         if label == "ignored":
-            yield from _names(report.ignored, report.ignored_sizes, width)
+            yield from _names(report, report.ignored, report.ignored_sizes)
         elif label == "unknown":
-            yield from _names(report.unknown, report.unknown_sizes, width)
+            yield from _names(report, report.unknown, report.unknown_sizes)
         elif label == "malformed":
             yield from _malformed(report)
     yield from _remarks(report)
     yield from _checked(report)
+
+
+def _row(report: Report, label: str, size: int, what: str) -> str:
+    width = len(f"{report.bytes:,}")
+    share = size / report.bytes if report.bytes else 0.0
+    return f"  {label:9}  {size:{width},}  {share:6.1%}  {what}"
 
 
 def _of(counts: dict[str, int], how: str) -> str:
@@ -51,14 +55,14 @@ def _of(counts: dict[str, int], how: str) -> str:
     return _count(number, "record") + (f", {how}:" if number else "")
 
 
-def _names(counts: dict[str, int], sizes: dict[str, int], width: int) -> Iterator[str]:
+def _names(report: Report, counts: dict[str, int], sizes: dict[str, int]) -> Iterator[str]:
     names = sorted(counts, key=lambda name: (-sizes[name], -counts[name], name))
     for name in names[:_NAMES]:
-        yield f"             {sizes[name]:{width},}           {counts[name]:,} × {one_line(name, _WIDTH)}"
+        yield _row(report, "", sizes[name], f"{one_line(name, _WIDTH)}: {counts[name]:,}")
     if len(names) > _NAMES:
         rest = names[_NAMES:]
         size, number = sum(sizes[name] for name in rest), sum(counts[name] for name in rest)
-        yield f"             {size:{width},}           {number:,} × {len(rest):,} others"
+        yield _row(report, "", size, f"{_count(len(rest), 'other')}: {number:,}")
 
 
 def _malformed(report: Report) -> Iterator[str]:

@@ -215,13 +215,13 @@ class Report(_Facts):
         >>> lines = b'{"type": "text", "content": "Hi"}', b'{"type": "mood"}', b"", b"\x1b[2Joops"
         >>> print(reduce(b"\n".join(lines)).report.explain())
         60 bytes in 4 lines:
-          events     34    56.7%  1 record
-          ignored     0     0.0%  0 records
-          unknown    17    28.3%  1 record, by type:
-                     17           1 × mood
-          malformed   8    13.3%  1 line
+          events     34   56.7%  1 record
+          ignored     0    0.0%  0 records
+          unknown    17   28.3%  1 record, by type:
+                     17   28.3%  mood: 1
+          malformed   8   13.3%  1 line
                      line 4, byte 52: not JSON: \x1b[2Joops
-          blank       1     1.7%  1 line
+          blank       1    1.7%  1 line
         The stream ends in the middle of a line.
         The sums add up: no byte is missing.
         """

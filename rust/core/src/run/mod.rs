@@ -611,9 +611,9 @@ fn own(text: &Option<Text<'_>>) -> Option<String> {
 
 /// As many of the first bytes as make up whole characters.
 fn beginning(text: &str, most: u64) -> &str {
-    let mut end = text.len();
-    if end as u64 > most {
-        end = text.floor_char_boundary(most as usize);
+    let mut end = text.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+    while !text.is_char_boundary(end) {
+        end -= 1;
     }
     &text[..end]
 }
