@@ -39,6 +39,8 @@ struct Stream {
     kinds: Kinds,
     /// Whether the output gets the records too.
     records: bool,
+    /// Whether each event is to say where its record stands.
+    spans: bool,
     detector: Detector,
     detection: Option<Detection>,
     /// Records that wait until the dialect is known.
@@ -74,6 +76,7 @@ impl Parser {
         let mut stream = Stream {
             kinds,
             records: false,
+            spans: false,
             detector: Detector::default(),
             detection: None,
             waiting: Vec::new(),
@@ -89,6 +92,16 @@ impl Parser {
             intake: Intake::new(options),
             stream,
         }
+    }
+
+    /// Whoever shows the events shows where their records stand, too: see [`Event::place`].
+    pub fn with_spans(mut self) -> Self {
+        self.stream.spans = true;
+        self
+    }
+
+    pub fn has_spans(&self) -> bool {
+        self.stream.spans
     }
 
     /// The run keeps no more of each tool result.

@@ -23,8 +23,6 @@ pub struct Engine {
     on_malformed: Option<Py<PyAny>>,
     /// Native types of the records that are given out before their events.
     types: HashSet<String>,
-    /// Each event says where its record stands.
-    spans: bool,
     pull: Pull,
 }
 
@@ -101,7 +99,6 @@ fn parse(
     py: Python<'_>,
     parser: &mut Parser,
     types: &HashSet<String>,
-    spans: bool,
     on_malformed: Option<&Py<PyAny>>,
     input: Input<'_>,
     out: &mut VecDeque<Py<PyAny>>,
@@ -110,7 +107,7 @@ fn parse(
         py,
         builder: Builder::take(),
         types,
-        spans,
+        spans: parser.has_spans(),
         on_malformed,
         out,
         failed: None,
@@ -133,11 +130,9 @@ impl Engine {
             parser,
             on_malformed,
             types,
-            spans,
             ..
         } = self;
-        let on_malformed = on_malformed.as_ref();
-        match parse(py, parser, types, *spans, on_malformed, input, &mut out) {
+        match parse(py, parser, types, on_malformed.as_ref(), input, &mut out) {
             Ok(()) => Ok(out.into()),
             Err(failure) => Err(failure.raise(py)),
         }
@@ -186,6 +181,9 @@ impl Engine {
         if !types.is_empty() {
             parser = parser.with_records();
         }
+        if spans {
+            parser = parser.with_spans();
+        }
         if let Some(bytes) = max_result_bytes {
             let negative = |_| PyValueError::new_err("max_result_bytes is negative");
             parser = parser.with_result_limit(ResultLimit {
@@ -197,7 +195,6 @@ impl Engine {
             parser,
             on_malformed,
             types,
-            spans,
             pull: Pull::default(),
         })
     }
@@ -312,12 +309,10 @@ impl Engine {
             parser,
             on_malformed,
             types,
-            spans,
             pull,
         } = self;
-        let on_malformed = on_malformed.as_ref();
         pull.next(py, &mut |input, out| {
-            parse(py, parser, types, *spans, on_malformed, input, out)
+            parse(py, parser, types, on_malformed.as_ref(), input, out)
         })
     }
 }
