@@ -287,10 +287,12 @@ impl Stream {
         }
         let mut tape = Tape::new();
         for kept in std::mem::take(&mut self.waiting) {
-            let text = String::from_utf8_lossy(&kept.raw);
-            let doc = match kept.salvaged {
-                true => tape.parse_lax(text.as_bytes()),
-                false => tape.parse(text.as_bytes()),
+            let text;
+            let doc = if kept.salvaged {
+                text = String::from_utf8_lossy(&kept.raw);
+                tape.parse_lax(text.as_bytes())
+            } else {
+                tape.parse(&kept.raw)
             };
             let Ok(doc) = doc else {
                 continue; // can't be: it was parsed when it came
