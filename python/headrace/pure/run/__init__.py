@@ -58,7 +58,7 @@ class Call:
 
     def to_dict(self) -> dict[str, Any]:
         cuts = {name: self.cuts[name] for name in ("result", "raw_output") if name in self.cuts}
-        return {**self.facts, "cut": cuts} if cuts else self.facts
+        return {**self.facts, **({"cut": cuts} if cuts else {})}
 
 
 class Reducer:
