@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from ._backend import Intake, backend
 from .api import Events, Parser, Records, Source, detect, diff, drift, events, records, reduce, runs, usage
-from .errors import HeadraceError, MalformedLine, MismatchedTranscript, SourceError, SpillError, UnknownDialect
+from .errors import (
+    HeadraceError,
+    MalformedLine,
+    MismatchedTranscript,
+    SnapshotError,
+    SourceError,
+    SpillError,
+    UnknownDialect,
+)
 from .follow import Follow, follow
 from .result import Detection, Difference, Report, Run, Usage, Verdict
 from .router import Router
@@ -47,6 +55,7 @@ __all__ = [
     "Report",
     "Router",
     "Run",
+    "SnapshotError",
     "Source",
     "SourceError",
     "SpillError",

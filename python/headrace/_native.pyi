@@ -65,6 +65,18 @@ class Engine:
         """What the stream said last of how it ends: ``"end"`` after a terminal record, ``"turn"`` after a turn that
         ended with an outcome; None when it has said nothing, or when another turn was opened since."""
 
+    @property
+    def offset(self) -> int:
+        """How many bytes were fed."""
+
+    def snapshot(self) -> bytes:
+        """All that is known so far, the bytes of an unfinished last line included, but ``types`` and
+        ``on_malformed``."""
+
+    @staticmethod
+    def restore(snapshot: bytes, *, on_malformed: Callable[[dict[str, Any]], object] | None = None) -> Engine:
+        """The engine that a snapshot of this version was made of. Raises ``SnapshotError`` for bytes that are none."""
+
     def attach_path(self, path: str | PathLike[str]) -> None:
         """Pull from a file (mapped into memory; gzip and zstd found by content). Raises ``SourceError``."""
 

@@ -13,7 +13,7 @@ from .result import Detection, Difference, Report, Run, Usage, run_of
 if TYPE_CHECKING:
     import subprocess
 
-    from typing_extensions import Buffer
+    from typing_extensions import Buffer, Self
 
     from .types import OutputEvent
 
@@ -160,6 +160,49 @@ class Parser:
     def close(self) -> list[OutputEvent]:
         """The stream is over: an unfinished last line counts now. Returns the last events; a second call none."""
         return self._engine.close()
+
+    @property
+    def offset(self) -> int:
+        """How many bytes were fed: where in the stream the next byte stands."""
+        return self._engine.offset
+
+    def snapshot(self) -> bytes:
+        """All that the parser knows, for `restore`: in another process, days later, after a crash.
+
+        It holds what was fed of an unfinished last line too, so there is one rule: the restored parser goes on with the
+        byte of the stream at `offset`. It may be made at any moment, after `close` too, and changes nothing.
+
+        Only the version of headrace and the backend that made a snapshot can restore it: keep the stream as well, and
+        read it again where that is not enough.
+        """
+        from ._snapshot import seal
+
+        return seal(self._engine.snapshot())
+
+    @classmethod
+    def restore(cls, state: Buffer, *, on_malformed: OnMalformed | None = None) -> Self:
+        """The parser that `snapshot` was called on, with its options; `offset` says which byte comes next.
+
+        Args:
+            state: what `snapshot` gave. Bytes that somebody changed are refused, or at worst make a parser that tells
+                nonsense: nothing in them is ever run as code.
+            on_malformed: as for a new parser; a snapshot can't hold it.
+
+        Raises:
+            SnapshotError: made by another version or on the other backend, cut off, damaged, or no snapshot at all.
+
+        >>> stream = b'{"type": "text", "content": "Hi"}\\n{"type": "done"}\\n'
+        >>> parser = Parser()
+        >>> _ = parser.feed(stream[:40])
+        >>> later = Parser.restore(parser.snapshot())
+        >>> [event["update"]["content"]["text"] for event in later.feed(stream[later.offset :]) + later.close()]
+        ['Hi']
+        """
+        from ._snapshot import unseal
+
+        parser = cls.__new__(cls)
+        parser._engine = _backend.Engine.restore(unseal(bytes(memoryview(state))), on_malformed=on_malformed)
+        return parser
 
     @property
     def run(self) -> Run:

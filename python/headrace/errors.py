@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["HeadraceError", "MalformedLine", "MismatchedTranscript", "SourceError", "SpillError", "UnknownDialect"]
+__all__ = [
+    "HeadraceError",
+    "MalformedLine",
+    "MismatchedTranscript",
+    "SnapshotError",
+    "SourceError",
+    "SpillError",
+    "UnknownDialect",
+]
 
 
 class HeadraceError(Exception):
@@ -34,6 +42,10 @@ class UnknownDialect(HeadraceError, ValueError):
 
 class MismatchedTranscript(HeadraceError, ValueError):
     """``transcript=`` names a file of another session, or of another harness, than the stream."""
+
+
+class SnapshotError(HeadraceError, ValueError):
+    """The bytes are no snapshot that this version and backend can restore: of another one, cut off, or damaged."""
 
 
 class SourceError(HeadraceError, OSError):

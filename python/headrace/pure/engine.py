@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from os import PathLike
 from typing import Any
 
-from ..errors import UnknownDialect
+from ..errors import SnapshotError, UnknownDialect
 from . import event as ev
 from . import source
 from .detect import Detection
@@ -134,6 +134,25 @@ class Engine(_Pull):
     def ending(self) -> str | None:
         ending: str | None = self._parser.ending
         return ending
+
+    @property
+    def offset(self) -> int:
+        offset: int = self._parser.offset
+        return offset
+
+    def snapshot(self) -> bytes:
+        snapshot: bytes = self._parser.snapshot()
+        return snapshot
+
+    @staticmethod
+    def restore(snapshot: bytes, *, on_malformed: Callable[[dict[str, Any]], object] | None = None) -> Engine:
+        try:
+            parser = Parser.restore(snapshot, on_malformed)
+        except ValueError as error:
+            raise SnapshotError("the snapshot is damaged") from error
+        engine = Engine()
+        engine._parser = parser
+        return engine
 
     def drain_source(self) -> None:
         for _ in self:

@@ -49,6 +49,11 @@ class Framer:
         self._size = 0  # its size so far
         self._at_start = True  # the first bytes may still turn out to be a byte order mark
 
+    @property
+    def fed(self) -> int:
+        """How many bytes were fed."""
+        return len(self._carry) if self._at_start else self._offset + self._size
+
     def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[Line]:
         """The lines that end in this chunk."""
         data = chunk if isinstance(chunk, bytes) else bytes(chunk)

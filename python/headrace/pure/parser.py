@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from . import event as ev
+from . import state
 from .detect import Detection, Detector
 from .dialect import DIALECTS, Mapper, is_document, is_record
 from .emit import Emitter
@@ -54,13 +55,7 @@ class Parser:
         self._spans = spans
         self._tail: list[dict[str, Any]] = []  # the malformed lines since the last record
         self._tail_size = 0  # bytes of the first of them
-        self._intake = Intake(
-            strict=strict,
-            max_line_bytes=max_line_bytes,
-            on_malformed=self._malformed,
-            is_record=lambda value: is_record(value, self.dialect),
-            is_document=lambda value: is_document(value, self.dialect),
-        )
+        self._intake = Intake(strict=strict, max_line_bytes=max_line_bytes)
         self._detector = Detector()
         self._waiting: list[Record] = []  # until the dialect is known
         self._mapper: Mapper | None = None
@@ -69,6 +64,7 @@ class Parser:
         self._out: Out = []
         self._emitter: Emitter | None = None
         self._closed = False
+        self._connect()
         if dialect is not None:
             self._decide(Detection(dialect, None, 1.0, ["given by the caller"]))
 
@@ -118,6 +114,36 @@ class Parser:
     def ending(self) -> str | None:
         """See `Progress.word`."""
         return self._reducer.progress.word()
+
+    # ------------------------------------------------------------ stopping and going on
+
+    @property
+    def offset(self) -> int:
+        """How many bytes were fed."""
+        return self._intake.fed
+
+    def snapshot(self) -> bytes:
+        """All that is known so far, the bytes of an unfinished last line included."""
+        self._out = []
+        return state.dump(self)
+
+    @classmethod
+    def restore(cls, snapshot: bytes, on_malformed: Callable[[dict[str, Any]], object] | None = None) -> Parser:
+        """The parser that a snapshot was made of; ValueError for bytes that are none."""
+        parser = state.load(snapshot)
+        if not isinstance(parser, cls):
+            raise ValueError("no parser")
+        parser._on_malformed = on_malformed
+        parser._connect()
+        return parser
+
+    def _connect(self) -> None:
+        """What the parts call: the only thing that is not in a snapshot."""
+        self._intake.on_malformed = self._malformed
+        self._intake.is_record = lambda value: is_record(value, self.dialect)
+        self._intake.is_document = lambda value: is_document(value, self.dialect)
+        if self._emitter is not None:
+            self._emitter.sink = self._sink
 
     # ------------------------------------------------------------ inside
 

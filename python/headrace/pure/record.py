@@ -150,25 +150,33 @@ class Intake:
         """Bytes of the malformed line that `on_malformed` is told of, line end not included."""
         self._framer = Framer(max_line_bytes)
         self._strict = strict
-        self._on_malformed = on_malformed
-        self._failed: MalformedLine | None = None
+        self.on_malformed = on_malformed
+        """Told of each malformed line; may be set at any time."""
+        self._failed: tuple[int, int, str] | None = None  # line, offset and reason, in strict mode
         self._at_start = True  # there were none but blank lines
         self._held: list[Line] = []  # what may be a document
 
     def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[Record]:
-        if self._failed is not None:
-            raise self._failed
+        self._go_on()
         for line in self._framer.feed(chunk):
             yield from self._take(line)
         self._take_bom()
 
     def close(self) -> Iterator[Record]:
-        if self._failed is not None:
-            raise self._failed
+        self._go_on()
         for line in self._framer.close():
             yield from self._take(line)
         yield from self._document()
         self._take_bom()
+
+    @property
+    def fed(self) -> int:
+        """How many bytes were fed."""
+        return self._framer.fed
+
+    def _go_on(self) -> None:
+        if self._failed is not None:
+            raise MalformedLine(*self._failed)
 
     def _take_bom(self) -> None:
         self.report.blank_bytes += self._framer.bom_bytes
@@ -277,10 +285,10 @@ class Intake:
         if not line.ended:
             self.report.truncated = True
         self.malformed_size = line.size - line.ended if line.too_long else len(line.body)
-        self.report.malformed_line(line.number, line.offset, line.size, reason, line.body, self._on_malformed)
+        self.report.malformed_line(line.number, line.offset, line.size, reason, line.body, self.on_malformed)
         if self._strict:
-            self._failed = MalformedLine(line.number, line.offset, reason)
-            raise self._failed
+            self._failed = line.number, line.offset, reason
+            self._go_on()
 
 
 # -- salvage -----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::json::{Kind, Tape, Text, Value, View};
 use crate::number::Number;
 
@@ -168,6 +170,33 @@ impl<'a> Data<'a> {
         let mut out = Vec::new();
         self.write(&mut out);
         out.into_boxed_slice()
+    }
+}
+
+/// What a snapshot keeps of it.
+#[derive(Deserialize, Serialize)]
+enum Kept<'a> {
+    Text(Text<'a>),
+    Raw(Cow<'a, [u8]>),
+}
+
+impl Serialize for Data<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let kept = match self {
+            Data::Text(text) => Kept::Text(text.borrow()),
+            Data::Raw(text) => Kept::Raw(Cow::Borrowed(text)),
+            other => Kept::Raw(Cow::Owned(other.to_raw().into_vec())),
+        };
+        kept.serialize(serializer)
+    }
+}
+
+impl<'de, 'a> Deserialize<'de> for Data<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match Kept::deserialize(deserializer)? {
+            Kept::Text(text) => Data::Text(text),
+            Kept::Raw(text) => Data::Raw(text),
+        })
     }
 }
 

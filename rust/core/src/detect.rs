@@ -1,5 +1,7 @@
 //! Which dialect a stream is, by content alone: the first records say, and it is told why.
 
+use serde::{Deserialize, Serialize};
+
 use crate::dialect::{self, DIALECTS, Dialect, SURE, TEXT_SIGNS};
 use crate::json::Value;
 use crate::report::Malformed;
@@ -10,7 +12,7 @@ const WINDOW_RECORDS: u64 = 64;
 const WINDOW_BYTES: u64 = 1 << 20;
 
 /// A decision: confidence from 0 to 1, and what decided it, record by record.
-#[derive(Clone)]
+#[derive(Clone, Deserialize, Serialize)]
 pub struct Detection {
     pub dialect: &'static Dialect,
     pub version: Option<String>,
@@ -31,6 +33,7 @@ impl Detection {
 }
 
 /// What the records so far say for one dialect.
+#[derive(Deserialize, Serialize)]
 struct Case {
     dialect: &'static Dialect,
     weight: i32,
@@ -39,7 +42,7 @@ struct Case {
 }
 
 /// Looks at records one by one until one is sure, or until the window is full and the best guess must do.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 pub struct Detector {
     /// In the order in which the dialects showed up.
     cases: Vec<Case>,

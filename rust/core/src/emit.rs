@@ -11,7 +11,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::data::Data;
+use crate::dialect::Dialect;
 use crate::event::{
     Chunk, Content, Event, Facts, Image, Item, Kind, Location, Place, PlanEntry, Sink, Stamp,
     State, Tokens, ToolCall, ToolCallUpdate, Update as EventUpdate, Usage,
@@ -68,6 +71,7 @@ impl<'a> From<&'a str> for Delta<'a> {
     }
 }
 
+#[derive(Deserialize, Serialize)]
 struct Block {
     number: u32,
     /// See [`Emitter::whole_in_order`].
@@ -81,7 +85,7 @@ struct Block {
 }
 
 /// The blocks of one thread and kind that can still change, in order.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct TextLog {
     blocks: Vec<Block>,
     open: Vec<(Box<str>, i64, usize)>,
@@ -102,7 +106,7 @@ const FORWARDED: &str = "forwarded";
 
 const TEXT_KINDS: [Kind; 3] = [Kind::Message, Kind::Thought, Kind::User];
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Thread {
     /// By kind, in the order of [`TEXT_KINDS`].
     logs: [TextLog; 3],
@@ -111,6 +115,7 @@ struct Thread {
 }
 
 /// One tool call: its number, and how far the wire has told of it.
+#[derive(Deserialize, Serialize)]
 struct CallState {
     /// Its id, where it has a key of its own.
     id: Option<Box<str>>,
@@ -121,12 +126,13 @@ struct CallState {
     announced: bool,
     /// Its result was seen.
     closed: bool,
-    status: Option<&'static str>,
+    status: Option<Cow<'static, str>>,
 }
 
 /// What the emitter remembers of the stream.
+#[derive(Deserialize, Serialize)]
 pub struct Memory {
-    dialect: &'static str,
+    pub(crate) dialect: &'static Dialect,
     threads: Vec<Thread>,
     main_thread: Option<usize>,
     /// Of the other threads, by name.
@@ -137,13 +143,13 @@ pub struct Memory {
     call_count: u32,
     turn: u32,
     usages: HashMap<String, Box<[u8]>>,
-    session: Vec<(&'static str, String)>,
+    session: Vec<(Cow<'static, str>, String)>,
     /// Of the last record.
     place: Place,
 }
 
 impl Memory {
-    pub fn new(dialect: &'static str) -> Self {
+    pub fn new(dialect: &'static Dialect) -> Self {
         Memory {
             dialect,
             threads: Vec::new(),
@@ -157,6 +163,27 @@ impl Memory {
             session: Vec::new(),
             place: Place::default(),
         }
+    }
+
+    /// Whether a restored memory is one that can be, with what the reducer has room for.
+    pub(crate) fn is_sound(&self, room: (usize, usize)) -> bool {
+        let (blocks, calls) = self.counts();
+        let mut threads = self.main_thread.iter().chain(self.thread_numbers.values());
+        let mut logs = self.threads.iter().flat_map(|thread| &thread.logs);
+        let log_is_sound = |log: &TextLog| {
+            log.open.iter().all(|(_, _, at)| *at < log.blocks.len())
+                && log.blocks.iter().all(|block| block.number <= blocks)
+        };
+        threads.all(|number| *number < self.threads.len())
+            && logs.all(log_is_sound)
+            && self.calls.values().all(|call| call.number <= calls)
+            && (blocks as usize) < room.0
+            && (calls as usize) < room.1
+    }
+
+    /// How many blocks and calls were numbered.
+    pub(crate) fn counts(&self) -> (u32, u32) {
+        (self.block_count, self.call_count)
     }
 
     /// Of the last record: where what the end of the stream brings is said to stand.
@@ -599,9 +626,9 @@ impl<'s> Emitter<'s> {
             return false;
         };
         state.announced = true;
-        let status = *state.status.get_or_insert(call.status);
+        let status = state.status.get_or_insert(call.status.into()).clone();
         let number = state.number;
-        let described = tool::describe(self.memory.dialect, call.name.as_deref(), &call.input);
+        let described = tool::describe(self.memory.dialect.name, call.name.as_deref(), &call.input);
         let title = match &call.title {
             Some(title) if !title.is_empty() => title,
             _ => &described.title,
@@ -623,7 +650,7 @@ impl<'s> Emitter<'s> {
             name: call.name.as_deref(),
             title,
             kind: call.kind.unwrap_or(described.kind),
-            status,
+            status: &status,
             input: &call.input,
             content,
             locations,
@@ -655,7 +682,9 @@ impl<'s> Emitter<'s> {
             return false;
         }
         state.closed |= done;
-        state.status = update.status.or(state.status);
+        if let Some(status) = update.status {
+            state.status = Some(status.into());
+        }
         let number = state.number;
         let facts = &update.facts;
         let texts = [
@@ -780,7 +809,10 @@ impl<'s> Emitter<'s> {
             match known {
                 Some((_, old)) if **old == **value => continue,
                 Some((_, old)) => *old = value.to_string(),
-                None => self.memory.session.push((key, value.to_string())),
+                None => {
+                    let known = (Cow::Borrowed(*key), value.to_string());
+                    self.memory.session.push(known);
+                }
             }
             self.lossy |= value.is_lossy();
             state = state.with(key, value.borrow());

@@ -1,14 +1,17 @@
 //! What mappers say of the wire: events with the stamp of their line, borrowed from the record they come from, and what
 //! only the reducer reads.
 
+use std::borrow::Cow;
 use std::time::{Duration, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
 
 use crate::data::Data;
 use crate::json::{Text, Value};
 use crate::number::{Number, price};
 
 /// The event kinds, with the names that users see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[repr(u8)]
 pub enum Kind {
     Message,
@@ -55,7 +58,7 @@ impl Kind {
 }
 
 /// A set of event kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Kinds(u16);
 
 impl Kinds {
@@ -74,7 +77,7 @@ impl Kinds {
 
 /// What a line says beside its update. `parent` is the id of the call that delegated to the sub-agent whose line this
 /// is; it also names the thread that texts belong to (None: the main thread).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Stamp<'a> {
     pub session_id: Option<Text<'a>>,
     pub message_id: Option<Text<'a>>,
@@ -143,7 +146,7 @@ impl<'a> Stamp<'a> {
 }
 
 /// Where a record stands in its stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Place {
     /// Number of its line, 1-based; 0 for no record at all.
     pub line: u64,
@@ -314,25 +317,25 @@ pub struct Facts<'a> {
     pub no_result: bool,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct PlanEntry<'a> {
     pub content: Text<'a>,
-    pub status: &'static str,
-    pub priority: &'static str,
+    pub status: Cow<'static, str>,
+    pub priority: Cow<'static, str>,
 }
 
 impl PlanEntry<'_> {
     pub fn to_data(&self) -> Data<'_> {
         crate::data::map([
             ("content", self.content.borrow().into()),
-            ("status", self.status.into()),
-            ("priority", self.priority.into()),
+            ("status", (&*self.status).into()),
+            ("priority", (&*self.priority).into()),
         ])
     }
 }
 
 /// Token counts; what the wire did not print is None.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Tokens<'a> {
     /// Input including the cached and cache-written shares.
     pub prompt: Option<i64>,

@@ -4,6 +4,7 @@
 //! LF is left out. A UTF-8 byte order mark at the start of the stream is skipped; a UTF-16 one is refused.
 
 use memchr::{memchr, memchr_iter};
+use serde::{Deserialize, Serialize};
 
 use crate::source::SourceError;
 
@@ -45,7 +46,7 @@ pub struct Line<'a> {
 
 /// A push state machine: chunks in, lines out. A line that lies whole in a chunk is borrowed from it; only a line that
 /// is split over chunks is copied. The cost is linear in bytes whatever the chunk sizes.
-#[derive(Debug)]
+#[derive(Debug, Deserialize, Serialize)]
 pub struct Framer {
     max_line_bytes: u64,
     bom_bytes: u64,
@@ -84,6 +85,24 @@ impl Framer {
     /// 3 when the stream began with a byte order mark; 0 when asked again.
     pub fn take_bom(&mut self) -> u64 {
         std::mem::take(&mut self.bom_bytes)
+    }
+
+    /// How many bytes were fed.
+    pub fn fed(&self) -> u64 {
+        match self.at_start {
+            true => self.carry.len() as u64,
+            false => self.offset + self.size,
+        }
+    }
+
+    /// Whether a restored framer is one that can be.
+    pub(crate) fn is_sound(&self) -> bool {
+        let carried = self.carry.len() as u64;
+        self.max_line_bytes <= MAX_TEXT_BYTES
+            && match self.at_start {
+                true => carried < BOM.len() as u64,
+                false => carried <= self.size,
+            }
     }
 
     /// Gives `sink` the lines that end in this chunk. After an error of the sink the rest of the chunk is lost.
@@ -147,6 +166,7 @@ impl Framer {
         }
         self.at_start = false;
         if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
+            self.carry.clear();
             return Err(SourceError::Utf16);
         }
         if head == BOM {

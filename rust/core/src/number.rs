@@ -2,10 +2,12 @@
 
 use std::io::Write;
 
+use serde::{Deserialize, Serialize};
+
 use crate::json::{Kind, Value};
 
 /// A number as JSON tells integers from others.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub enum Number {
     Int(i64),
     Float(f64),

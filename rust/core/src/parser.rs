@@ -1,8 +1,12 @@
 //! The push parser: bytes in, events out, with the run and the report at any moment.
 
+use serde::de::Error as _;
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::data::Data;
 use crate::detect::{Detection, Detector};
-use crate::dialect::{self, Dialect, Mapper, Outcome};
+use crate::dialect::{self, BoxedMapper, Dialect, Outcome};
 use crate::emit::{Emitter, Memory};
 use crate::event::{Event, Kinds, Sink};
 use crate::json::{Tape, Value};
@@ -29,12 +33,14 @@ impl Sink for NoOutput {
 impl Output for NoOutput {}
 
 /// One stream from bytes to events and run.
+#[derive(Deserialize, Serialize)]
 pub struct Parser {
     intake: Intake,
     stream: Stream,
 }
 
 /// What is known of the stream behind the intake.
+#[derive(Deserialize, Serialize)]
 struct Stream {
     kinds: Kinds,
     /// Whether the output gets the records too.
@@ -56,11 +62,27 @@ struct Stream {
 const MAX_TAIL: usize = 100;
 
 struct Mapping {
-    mapper: Box<dyn Mapper + Send + Sync>,
+    mapper: BoxedMapper,
     memory: Memory,
 }
 
+impl Serialize for Mapping {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mapper = self.mapper.save().map_err(S::Error::custom)?;
+        (&self.memory, mapper).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Mapping {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (memory, mapper) = <(Memory, Vec<u8>)>::deserialize(deserializer)?;
+        let mapper = (memory.dialect.mapper.load)(&mapper).map_err(D::Error::custom)?;
+        Ok(Mapping { mapper, memory })
+    }
+}
+
 /// A record kept for later.
+#[derive(Deserialize, Serialize)]
 struct Waiting {
     raw: Vec<u8>,
     line: u64,
@@ -178,6 +200,33 @@ impl Parser {
             }
         }
         Ok(())
+    }
+
+    /// How many bytes were fed.
+    pub fn offset(&self) -> u64 {
+        self.intake.fed()
+    }
+
+    /// All that the parser knows, the bytes of an unfinished last line included; for [`restore`](Parser::restore).
+    ///
+    /// The encoding is that of this version alone, and says so nowhere: whoever keeps it must note the version.
+    pub fn snapshot(&mut self) -> postcard::Result<Vec<u8>> {
+        if let Some(Mapping { memory, .. }) = &self.stream.mapping {
+            self.stream.reducer.make_room(memory.counts());
+        }
+        postcard::to_stdvec(self)
+    }
+
+    /// The parser that a snapshot was made of; it goes on with the byte at its [`offset`](Parser::offset). None for bytes
+    /// that no parser of this version gave: nothing that they say can make it panic or allocate more than they hold.
+    pub fn restore(snapshot: &[u8]) -> Option<Parser> {
+        let (parser, rest) = postcard::take_from_bytes::<Parser>(snapshot).ok()?;
+        let Parser { intake, stream } = &parser;
+        let known = stream.mapping.as_ref();
+        let sound = intake.is_sound()
+            && stream.reducer.is_sound()
+            && known.is_none_or(|known| known.memory.is_sound(stream.reducer.room()));
+        (sound && rest.is_empty()).then_some(parser)
     }
 
     /// What the stream said last of how it ends; see [`crate::run::Progress::word`].
@@ -313,8 +362,8 @@ impl Stream {
 
     fn decide(&mut self, found: Detection) {
         self.mapping = Some(Mapping {
-            mapper: (found.dialect.mapper)(),
-            memory: Memory::new(found.dialect.name),
+            mapper: (found.dialect.mapper.new)(),
+            memory: Memory::new(found.dialect),
         });
         self.detection = Some(found);
     }
@@ -349,5 +398,40 @@ impl Stream {
                 report.unknown_type(record, kind.map(|kind| kind.lossy()).as_deref());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: &[u8] = b"\xef\xbb\xbf\
+        {\"type\": \"tool_call\", \"id\": \"1\", \"name\": \"execute\", \"args\": {\"command\": \"ls\"}}\n\
+        oops\n\
+        {\"type\": \"text\", \"content\": \"One file.\"}\n\
+        {\"type\": \"done\", \"content\": \"One file.\", \"response\": \"One file.\"}\n";
+
+    fn parser() -> Parser {
+        Parser::new(None, Kinds::EVENTS, Options::default())
+    }
+
+    fn run(mut parser: Parser) -> Box<[u8]> {
+        parser.close(&mut NoOutput).unwrap();
+        parser.run(&Exit::default()).to_raw()
+    }
+
+    #[test]
+    fn restored_after_each_byte_it_is_the_same_parser() {
+        let mut whole = parser();
+        whole.feed(STREAM, &mut NoOutput).unwrap();
+        let mut stopped = parser();
+        for (at, byte) in STREAM.iter().enumerate() {
+            stopped.feed(&[*byte], &mut NoOutput).unwrap();
+            let snapshot = stopped.snapshot().unwrap();
+            stopped = Parser::restore(&snapshot).unwrap();
+            assert_eq!(stopped.offset(), at as u64 + 1);
+            assert!(Parser::restore(&snapshot[..snapshot.len() - 1]).is_none());
+        }
+        assert_eq!(run(stopped), run(whole));
     }
 }

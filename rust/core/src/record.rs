@@ -12,6 +12,7 @@ use crate::json::{JsonError, Reason, Str, Tape, Value};
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
 use document::Held;
+use serde::{Deserialize, Serialize};
 
 pub use salvage::looks_like_record;
 
@@ -145,7 +146,7 @@ where
 }
 
 /// How an [`Intake`] reads.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Options {
     /// Salvage nothing, and stop at the first malformed line.
     pub strict: bool,
@@ -162,15 +163,16 @@ impl Default for Options {
 }
 
 /// Bytes in, records out, with the account. A good line costs no allocation.
-#[derive(Debug)]
+#[derive(Debug, Deserialize, Serialize)]
 pub struct Intake {
     framer: Framer,
     reader: Reader,
     failed: Option<Malformed>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Deserialize, Serialize)]
 struct Reader {
+    #[serde(skip)]
     tape: Tape,
     report: Report,
     options: Options,
@@ -199,6 +201,16 @@ impl Intake {
             },
             failed: None,
         }
+    }
+
+    /// How many bytes were fed.
+    pub fn fed(&self) -> u64 {
+        self.framer.fed()
+    }
+
+    /// Whether a restored intake is one that can be.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.framer.is_sound() && self.reader.held.as_ref().is_none_or(Held::is_sound)
     }
 
     pub fn report(&self) -> &Report {

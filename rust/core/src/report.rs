@@ -1,6 +1,9 @@
 //! The account: what became of every byte of the input.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 use crate::data::{Data, map};
 use crate::event::Place;
@@ -15,14 +18,14 @@ pub const MAX_NAMES: usize = 1000;
 const MAX_NAME: usize = 100;
 
 /// A line that is not one JSON text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Malformed {
     /// 1-based.
     pub line: u64,
     /// Byte offset of its first byte in the stream.
     pub offset: u64,
     /// One of the five phrases of [`record::reason`](crate::record::reason).
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// Its first bytes.
     pub text: String,
     /// How many it has, line end not included.
@@ -43,21 +46,21 @@ impl Malformed {
         map([
             ("line", (self.line as i64).into()),
             ("offset", (self.offset as i64).into()),
-            ("reason", self.reason.into()),
+            ("reason", (&*self.reason).into()),
             ("text", self.text.as_str().into()),
         ])
     }
 }
 
 /// How many, and how many bytes of the input they stand for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Tally {
     pub count: u64,
     pub bytes: u64,
 }
 
 /// The account of a stream so far. Bytes of a line that has not ended yet are in none of the counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Report {
     pub lines: u64,
     /// Lines that are one valid JSON text, of any kind.
@@ -176,7 +179,7 @@ impl Report {
         let malformed = Malformed {
             line: line.number,
             offset: line.offset,
-            reason,
+            reason: reason.into(),
             text: String::from_utf8_lossy(kept).into_owned(),
             size: match line.too_long {
                 true => line.size - u64::from(line.ended),

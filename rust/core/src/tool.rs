@@ -233,14 +233,14 @@ pub fn plan_entry<'a>(
     PlanEntry {
         content,
         status: match known.as_deref() {
-            Some("in_progress" | "inprogress" | "running" | "active") => "in_progress",
-            Some("completed" | "complete" | "done" | "cancelled" | "skipped") => "completed",
-            _ => "pending",
+            Some("in_progress" | "inprogress" | "running" | "active") => "in_progress".into(),
+            Some("completed" | "complete" | "done" | "cancelled" | "skipped") => "completed".into(),
+            _ => "pending".into(),
         },
         priority: match priority {
-            Some("high") => "high",
-            Some("low") => "low",
-            _ => "medium",
+            Some("high") => "high".into(),
+            Some("low") => "low".into(),
+            _ => "medium".into(),
         },
     }
 }

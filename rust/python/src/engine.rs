@@ -11,6 +11,7 @@ use headrace_core::report::Malformed;
 use headrace_core::run::{Exit, ResultLimit};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::errors::{self, Failure};
 use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
@@ -251,6 +252,33 @@ impl Engine {
     #[getter]
     fn ending(&self) -> Option<&'static str> {
         self.parser.ending()
+    }
+
+    // ---------------------------------------------------------------- stopping and going on
+
+    /// How many bytes were fed.
+    #[getter]
+    fn offset(&self) -> u64 {
+        self.parser.offset()
+    }
+
+    /// All that is known so far but `types` and `on_malformed`.
+    fn snapshot<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let snapshot = self.parser.snapshot();
+        let snapshot = snapshot.map_err(|error| errors::snapshot(py, &error.to_string()))?;
+        Ok(PyBytes::new(py, &snapshot))
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (snapshot, *, on_malformed=None))]
+    fn restore(py: Python<'_>, snapshot: &[u8], on_malformed: Option<Py<PyAny>>) -> PyResult<Self> {
+        let parser = Parser::restore(snapshot);
+        Ok(Engine {
+            parser: parser.ok_or_else(|| errors::snapshot(py, "the snapshot is damaged"))?,
+            on_malformed,
+            types: HashSet::new(),
+            pull: Pull::default(),
+        })
     }
 
     // ---------------------------------------------------------------- pulling from a source

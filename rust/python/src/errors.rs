@@ -42,6 +42,10 @@ pub fn from_source(py: Python<'_>, error: &SourceError) -> PyErr {
     raised
 }
 
+pub fn snapshot(py: Python<'_>, text: &str) -> PyErr {
+    raise(py, "SnapshotError", (text,))
+}
+
 pub fn unknown_dialect(py: Python<'_>, name: &str) -> PyErr {
     let known: Vec<&str> = headrace_core::dialect::DIALECTS
         .iter()

@@ -469,11 +469,11 @@ impl Builder {
     ) -> PyResult<Bound<'py, PyAny>> {
         let dict = PyDict::new(py);
         put(&dict, intern!(py, "content"), self.text(py, &entry.content))?;
-        put(&dict, intern!(py, "status"), self.name(py, entry.status))?;
+        put(&dict, intern!(py, "status"), self.name(py, &entry.status))?;
         put(
             &dict,
             intern!(py, "priority"),
-            self.name(py, entry.priority),
+            self.name(py, &entry.priority),
         )?;
         Ok(dict.into_any())
     }

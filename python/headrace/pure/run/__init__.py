@@ -252,7 +252,7 @@ class Reducer:
         calls = [call.to_dict() for call in self._ordered_calls()]
         exit = exit or Exit()
         told = self.progress.decide(self, report, judge, exit)
-        errors = list(self.errors)
+        errors = [dict(error) for error in self.errors]
         by_stderr = told["outcome"] == "failed" or told["reason"] == "stderr"  # the latter: only stderr names the limit
         if by_stderr and not errors and exit.stderr_text:
             errors.append({"message": exit.stderr_text, "fatal": True, "line": None})

@@ -16,7 +16,7 @@ mod shape;
 
 use std::collections::HashMap;
 
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, rule};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, rule};
 use crate::data::Data;
 use crate::emit::{Emitter, Key};
 use crate::event::{Kind, Stamp, State, Tokens};
@@ -27,6 +27,7 @@ use crate::tool;
 
 use agents::{Agent, Covers, Notice};
 use calls::{Calls, Told};
+use serde::{Deserialize, Serialize};
 use shape::{
     AGENT_METHODS, Block, CLIENT_METHODS, error_text, filled_object, given, id_of, info_of,
     is_extension, items, joined, model_of, request_id, version_of,
@@ -35,7 +36,7 @@ use shape::{
 pub const DIALECT: Dialect = Dialect {
     name: "acp",
     sign,
-    mapper: || Box::new(Acp::default()),
+    mapper: Make::of::<Acp>(),
 };
 
 /// Error codes of answers to other requests than the prompt: no such method, bad params, no such thing, bad JSON.
@@ -139,7 +140,7 @@ fn sign_answer(record: Value<'_>) -> Option<Sign> {
 // -------------------------------------------------------------------- the mapper
 
 /// Names a text block: by its messageId, or by a number for one without.
-#[derive(Clone)]
+#[derive(Clone, Deserialize, Serialize)]
 struct BlockKey {
     id: Option<String>,
     run: i64,
@@ -152,11 +153,13 @@ impl BlockKey {
 }
 
 /// An open permission request: the call, and the ids of the options that refuse it.
+#[derive(Deserialize, Serialize)]
 struct Ask {
     call: Option<String>,
     rejects: Vec<String>,
 }
 
+#[derive(Deserialize, Serialize)]
 struct Acp {
     /// Of the protocol.
     version: i64,

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::is_true;
 use crate::data::Data;
 use crate::emit::{Emitter, Update};
@@ -281,19 +283,21 @@ fn duration(raw: Option<Value<'_>>) -> Option<Number> {
 // -------------------------------------------------------------------- plans
 
 /// The plan that todo tools keep: whole lists (TodoWrite), or one task at a time (TaskCreate, TaskUpdate).
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 pub(super) struct Plan {
     tasks: Vec<Task>,
     /// The open task calls, by id.
     calls: HashMap<String, TaskCall>,
 }
 
+#[derive(Deserialize, Serialize)]
 struct Task {
     id: String,
     content: Option<String>,
     status: Option<String>,
 }
 
+#[derive(Deserialize, Serialize)]
 struct TaskCall {
     name: String,
     task: Option<String>,
@@ -402,7 +406,7 @@ impl Plan {
 // -------------------------------------------------------------------- usage
 
 /// Counters as the wire prints them; None: not printed.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Deserialize, Serialize)]
 pub(super) struct Counts {
     /// In the order of [`COUNTERS`].
     numbers: [Option<i64>; 4],

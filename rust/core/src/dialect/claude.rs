@@ -9,8 +9,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::anthropic::{self, Block, Counts, Plan, blocks_of, chunk_of, joined_text};
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, is_true, rule};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, is_true, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Kind, PlanEntry, Stamp, State};
@@ -21,7 +23,7 @@ use crate::record::Record;
 pub const DIALECT: Dialect = Dialect {
     name: "claude",
     sign,
-    mapper: || Box::new(Claude::default()),
+    mapper: Make::of::<Claude>(),
 };
 
 const PART: Outcome = Outcome::Ignored("part of a block");
@@ -199,7 +201,7 @@ fn assistant_sign(record: Value<'_>) -> Option<Sign> {
 }
 
 /// The model message that a thread is at.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Message {
     id: Option<String>,
     model: Option<String>,
@@ -222,6 +224,7 @@ struct Message {
 }
 
 /// A streamed block: its index, what it is, whether its record came, and the call that it holds.
+#[derive(Deserialize, Serialize)]
 struct Streamed {
     index: i64,
     kind: String,
@@ -279,7 +282,7 @@ fn stamp_of(value: Value<'_>) -> Stamp<'_> {
     }
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Claude {
     /// The message that the main agent is at.
     main: Option<Box<Message>>,

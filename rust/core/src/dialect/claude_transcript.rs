@@ -10,8 +10,10 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::anthropic::{self, Block, Counts, Plan, blocks_of, chunk_of, joined_text};
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, is_true, rule};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, is_true, rule};
 use crate::emit::{Call, Emitter};
 use crate::event::{PlanEntry, Stamp, State};
 use crate::json::{Text, Value};
@@ -22,7 +24,7 @@ use crate::run::{Ending, Exit, Reducer};
 pub const DIALECT: Dialect = Dialect {
     name: "claude-transcript",
     sign,
-    mapper: || Box::new(Transcript::default()),
+    mapper: Make::of::<Transcript>(),
 };
 
 const HARNESS_TEXT: Outcome = Outcome::Ignored("text of the harness");
@@ -106,12 +108,13 @@ fn sign(record: Value<'_>) -> Option<Sign> {
 }
 
 /// The message that a thread is at, and the kind of block that it ends with so far.
+#[derive(Deserialize, Serialize)]
 struct Current {
     id: Option<String>,
     end: String,
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Transcript {
     /// Uuids of lines, and the thread that each belongs to; "" is a sidechain whose call is not known.
     seen: HashMap<String, Option<String>>,

@@ -9,10 +9,12 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::codex_events::{Agents, Events, end_turn, tell_plan};
 use super::codex_responses::{Responses, is_response, response_sign};
 use super::codex_shapes::{self as shapes, Item, What, is, other_item};
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_all, key_count};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, key_count};
 use crate::emit::{Emitter, Update};
 use crate::event::{Kind, PlanEntry, Stamp, State};
 use crate::json::{Text, Value};
@@ -23,7 +25,7 @@ use crate::tool;
 pub const DIALECT: Dialect = Dialect {
     name: "codex",
     sign,
-    mapper: || Box::new(Codex::default()),
+    mapper: Make::of::<Codex>(),
 };
 
 fn is_item_record(kind: &str) -> bool {
@@ -77,7 +79,7 @@ fn sign(record: Value<'_>) -> Option<Sign> {
     response_sign(record, 60)
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Codex {
     session: Option<String>,
     exec: Exec,
@@ -87,7 +89,7 @@ struct Codex {
 }
 
 /// What is known of the running process.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Exec {
     /// Calls of this process, and the sub-agent that they belong to.
     items: HashMap<String, Option<String>>,

@@ -8,10 +8,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::codex_events::{Agents, Events, end_turn, tell_plan};
 use super::codex_responses::phase_of;
 use super::codex_shapes::{self as shapes, Item, Meter, What, is, other_item};
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_all};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all};
 use crate::emit::Emitter;
 use crate::event::{Kind, PlanEntry, Stamp, State, iso_millis};
 use crate::json::{Text, Value};
@@ -22,7 +24,7 @@ use crate::tool;
 pub const DIALECT: Dialect = Dialect {
     name: "codex-appserver",
     sign,
-    mapper: || Box::new(AppServer::default()),
+    mapper: Make::of::<AppServer>(),
 };
 
 /// Heads of v2 methods that tell of threads.
@@ -158,7 +160,7 @@ fn version_of(agent: &str) -> Option<&str> {
 }
 
 /// What is known of one thread.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Thread {
     meter: Meter,
     /// Keys of the blocks that stream, and their kind.
@@ -172,7 +174,7 @@ struct Thread {
     fatal: Option<String>,
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct AppServer {
     v2: bool,
     threads: Vec<(String, Thread)>,

@@ -8,6 +8,8 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::codex_shapes::{self as shapes, Item, Meter, What};
 use super::{Outcome, filled, rule};
 use crate::emit::{Emitter, Update};
@@ -80,7 +82,7 @@ fn agent_call(head: &str) -> Option<&'static str> {
 pub(super) type Agents = HashMap<String, String>;
 
 /// The events of one conversation; its name keeps the blocks of conversations apart.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 pub(super) struct Events {
     name: String,
     pub meter: Meter,
@@ -104,7 +106,7 @@ pub(super) struct Events {
     refused: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 enum Channel {
     Plain,
     Content,
@@ -562,7 +564,7 @@ pub(super) fn tell_plan(
     out.plan(&entries, stamp);
     let own = entries.iter().map(|entry| PlanEntry {
         content: shapes::own(&entry.content),
-        ..*entry
+        ..entry.clone()
     });
     *known = Some(own.collect());
     Outcome::Mapped

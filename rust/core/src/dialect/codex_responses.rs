@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::codex_shapes::{self as shapes, Item, What};
 use super::{Outcome, Sign, filled, rule};
 use crate::data::{Data, map};
@@ -116,7 +118,7 @@ pub(super) enum Family {
 
 /// Items of one conversation. A rollout tells each text twice, as item and as event, in either order: `say` shows it
 /// once, and a text that really comes again shows again.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 pub(super) struct Responses {
     /// Name of the tool by call id, until its output.
     names: HashMap<String, String>,

@@ -6,10 +6,12 @@
 //! events tell better how they ended than the text of the output does. A fork or sub-agent may begin with a copy of its
 //! parent's history, stamped with the time of the fork: it is left out. Before 0.125 there is no end record.
 
+use serde::{Deserialize, Serialize};
+
 use super::codex_events::{Agents, Events, call_kind};
 use super::codex_responses::{Family, Responses, is_prompt, phase_of, response_sign};
 use super::codex_shapes::{self as shapes, Item, What, other_item};
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_all};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all};
 use crate::emit::Emitter;
 use crate::event::{Kind, Stamp, State, iso, millis};
 use crate::json::{Text, Value};
@@ -20,7 +22,7 @@ use crate::run::{Ending, Exit, LastWord, Reducer};
 pub const DIALECT: Dialect = Dialect {
     name: "codex-rollout",
     sign,
-    mapper: || Box::new(Rollout::default()),
+    mapper: Make::of::<Rollout>(),
 };
 
 const IGNORED: &[(&str, &str)] = &[
@@ -72,7 +74,7 @@ fn sign(record: Value<'_>) -> Option<Sign> {
     response_sign(record, 50)
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Rollout {
     session: Option<String>,
     model: Option<String>,

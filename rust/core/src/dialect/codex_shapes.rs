@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Outcome, filled, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
@@ -544,7 +546,7 @@ pub(super) fn image_of(url: Text<'_>) -> Image<'_> {
 type Sums = [Option<i64>; 3];
 
 /// The token counts of one thread: each model call once, however often the same total is printed.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 pub(super) struct Meter {
     /// The thread's sums so far.
     pub total: Option<Sums>,

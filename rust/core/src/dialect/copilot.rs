@@ -6,9 +6,12 @@
 //! the deltas of the failed try. A non-zero exit of a command is `success: true` with `shellExecution.exitCode`. Tokens
 //! are not on stdout, only in the session file.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, is_true, rule};
+use serde::{Deserialize, Serialize};
+
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, is_true, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Image, Item, Kind, Stamp, State, Tokens};
@@ -19,7 +22,7 @@ use crate::record::Record;
 pub const DIALECT: Dialect = Dialect {
     name: "copilot",
     sign,
-    mapper: || Box::new(Copilot::default()),
+    mapper: Make::of::<Copilot>(),
 };
 
 /// How the dotted types begin.
@@ -118,7 +121,7 @@ pub(super) fn is_envelope(record: Value<'_>, kind: &str) -> bool {
 }
 
 /// What one agent's current turn has said.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Seat {
     /// Thoughts came in deltas.
     streamed: bool,
@@ -128,14 +131,14 @@ struct Seat {
     answered: bool,
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 pub(super) struct Copilot {
     /// Id of a sub-agent: the call that delegated.
     agents: HashMap<String, String>,
     /// By delegating call, "" for the main agent.
     seats: HashMap<String, Seat>,
     /// Outcome of an error since the last prompt.
-    failed: Option<&'static str>,
+    failed: Option<Cow<'static, str>>,
     /// A call was refused, and no text came after it.
     denied: bool,
     pub(super) turning: bool,
@@ -205,7 +208,7 @@ impl Copilot {
                     Outcome::Mapped
                 }
                 "abort" => {
-                    self.failed = Some("cancelled");
+                    self.failed = Some("cancelled".into());
                     let reason = filled(data.text_of("reason"));
                     out.error(reason.unwrap_or("abort".into()), &stamp, true);
                     self.end_turn(&stamp, out);
@@ -498,7 +501,7 @@ impl Copilot {
         let kind = data.text_of("errorType");
         let main = stamp.thread().is_none();
         if main {
-            self.failed = Some(outcome_of_error(kind.as_deref()));
+            self.failed = Some(outcome_of_error(kind.as_deref()).into());
         }
         out.error(message, &with_extra(stamp, "errorType", kind), main);
         self.end_turn(stamp, out);
@@ -523,9 +526,9 @@ impl Copilot {
     }
 
     /// How the last prompt ended, if it did.
-    pub(super) fn outcome(&self) -> &'static str {
+    pub(super) fn outcome(&self) -> &str {
         let denied = if self.denied { "denied" } else { "completed" };
-        self.failed.unwrap_or(denied)
+        self.failed.as_deref().unwrap_or(denied)
     }
 
     /// The last line.
@@ -537,7 +540,7 @@ impl Copilot {
         let outcome = match code {
             Some(0) if self.denied => "denied",
             Some(0) => "completed",
-            _ => self.failed.unwrap_or("failed"),
+            _ => self.failed.as_deref().unwrap_or("failed"),
         };
         let state = State::new("end")
             .with("outcome", outcome)

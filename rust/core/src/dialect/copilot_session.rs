@@ -4,8 +4,10 @@
 //! `session.start` with version and folder, `session.usage_record` for each model call, `session.shutdown` with the
 //! totals. A killed run has no shutdown; a resumed session goes on in the same file, with totals of the whole.
 
+use serde::{Deserialize, Serialize};
+
 use super::copilot::{self, Copilot};
-use super::{Dialect, Mapper, Outcome, SURE, Sign, is_true, members};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, is_true, members};
 use crate::emit::Emitter;
 use crate::event::{State, Tokens};
 use crate::json::{Text, Value};
@@ -15,7 +17,7 @@ use crate::record::Record;
 pub const DIALECT: Dialect = Dialect {
     name: "copilot-session",
     sign,
-    mapper: || Box::new(CopilotSession::default()),
+    mapper: Make::of::<CopilotSession>(),
 };
 
 fn sign(record: Value<'_>) -> Option<Sign> {
@@ -34,7 +36,7 @@ fn sign(record: Value<'_>) -> Option<Sign> {
     Sign::new(50, "a dotted type with data and parentId")
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct CopilotSession {
     records: Copilot,
 }

@@ -10,7 +10,9 @@
 
 use std::collections::HashMap;
 
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_any, is_true, members, rule};
+use serde::{Deserialize, Serialize};
+
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_any, is_true, members, rule};
 use crate::data::{Data, map};
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Image, Item, Kind, PlanEntry, Stamp, State, Tokens, iso_millis};
@@ -23,7 +25,7 @@ use crate::tool;
 pub const DIALECT: Dialect = Dialect {
     name: "droid",
     sign,
-    mapper: || Box::new(Droid::default()),
+    mapper: Make::of::<Droid>(),
 };
 
 /// Keys of the init record of Claude Code and those who copied it, none of which Droid prints.
@@ -133,7 +135,7 @@ fn sign(record: Value<'_>) -> Option<Sign> {
     }
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Droid {
     /// Plans of todo calls without a result.
     todos: Todos,
@@ -158,7 +160,7 @@ struct Droid {
 }
 
 /// A message that comes in deltas.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Stream {
     message: Option<String>,
     /// Block indexes of its texts, in the order of their first deltas.
@@ -844,7 +846,7 @@ fn progress(value: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outco
 // -------------------------------------------------------------------- shapes that the session file shares
 
 /// The plans that todo calls ask for: each holds when its call succeeds.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 pub(super) struct Todos(HashMap<String, Vec<PlanEntry<'static>>>);
 
 impl Todos {

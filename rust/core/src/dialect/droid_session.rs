@@ -6,8 +6,10 @@
 
 use std::collections::HashSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::droid::{self, Todos};
-use super::{Dialect, Mapper, Outcome, SURE, Sign, has_any, rule};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_any, rule};
 use crate::emit::Emitter;
 use crate::event::{Kind, Stamp, State};
 use crate::json::{Text, Value};
@@ -18,7 +20,7 @@ use crate::run::{Ending, Exit, Reducer};
 pub const DIALECT: Dialect = Dialect {
     name: "droid-session",
     sign,
-    mapper: || Box::new(DroidSession::default()),
+    mapper: Make::of::<DroidSession>(),
 };
 
 const IGNORED: &[(&str, &str)] = &[
@@ -60,7 +62,7 @@ fn sign(record: Value<'_>) -> Option<Sign> {
     }
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct DroidSession {
     todos: Todos,
     refusal: Option<String>,

@@ -7,7 +7,9 @@
 
 use std::collections::HashMap;
 
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_any, kimi};
+use serde::{Deserialize, Serialize};
+
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_any, kimi};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update, scoped};
 use crate::event::{Image, Item, Kind, Location, Stamp, State, Tokens};
@@ -20,7 +22,7 @@ use crate::tool;
 pub const DIALECT: Dialect = Dialect {
     name: "evolve",
     sign,
-    mapper: || Box::new(Evolve::default()),
+    mapper: Make::of::<Evolve>(),
 };
 
 const KINDS: &[&str] = &[
@@ -145,7 +147,7 @@ fn word(value: Option<Value<'_>>, words: &'static [&'static str]) -> Option<&'st
     words.iter().find(|word| **word == &*text).copied()
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Evolve {
     /// Key of the latest call of an id.
     keys: HashMap<String, String>,

@@ -7,7 +7,9 @@
 
 use std::collections::HashMap;
 
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, rule};
+use serde::{Deserialize, Serialize};
+
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, rule};
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Kind, Stamp, State, Tokens, text_content};
 use crate::json::{Text, Value};
@@ -18,7 +20,7 @@ use crate::tool;
 pub const DIALECT: Dialect = Dialect {
     name: "evosci",
     sign,
-    mapper: || Box::new(Evosci::default()),
+    mapper: Make::of::<Evosci>(),
 };
 
 const IGNORED: &[(&str, &str)] = &[
@@ -93,7 +95,7 @@ fn sign(record: Value<'_>) -> Option<Sign> {
     Sign::new(*weight, format!("a {kind} record with {with}"))
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Evosci {
     /// Kind of text that streams now, by thread.
     streaming: HashMap<Option<String>, Kind>,

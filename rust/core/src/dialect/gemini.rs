@@ -6,7 +6,11 @@
 //! SIGINT leaves the stream without a `result`, like a kill, at exit code 0. Thoughts, sub-agents and the usage of
 //! single calls are in the session file only (`gemini_chat`).
 
-use super::{Dialect, Mapper, Outcome, SURE, Sign, has_all};
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_all};
 use crate::data::map;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Kind, Stamp, State, Tokens, text_content};
@@ -18,7 +22,7 @@ use crate::tool;
 pub const DIALECT: Dialect = Dialect {
     name: "gemini",
     sign,
-    mapper: || Box::new(Gemini::default()),
+    mapper: Make::of::<Gemini>(),
 };
 
 /// How the `error` records begin after which the run stops, although its `result` is a success.
@@ -93,12 +97,12 @@ fn json_mode(record: Value<'_>) -> Option<Value<'_>> {
         .filter(|models| models.is_object())
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Gemini {
     /// As asked for.
     model: Option<String>,
     /// What an error record says of how the run will end.
-    stop: Option<&'static str>,
+    stop: Option<Cow<'static, str>>,
     /// The last thing that happened is a refused call.
     refused: bool,
 }
@@ -239,7 +243,9 @@ impl Gemini {
         } else {
             out.notice(message, stamp);
         }
-        self.stop = stop.map(|(_, outcome)| *outcome).or(self.stop);
+        if let Some((_, outcome)) = stop {
+            self.stop = Some((*outcome).into());
+        }
         Outcome::Mapped
     }
 
@@ -286,7 +292,7 @@ impl Gemini {
         let word = if failed { "error" } else { "success" };
         let reason = reason.filter(|reason| !reason.is_empty());
         let state = State::new("end")
-            .with("outcome", self.stop.unwrap_or(told))
+            .with("outcome", self.stop.as_deref().unwrap_or(told))
             .with("reason", reason.unwrap_or(word.into()));
         out.state(state, stamp);
     }

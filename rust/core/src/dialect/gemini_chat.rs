@@ -9,8 +9,10 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::gemini::plan;
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_all};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all};
 use crate::data::map;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Image, Item, Kind, Stamp, State, Tokens, text_content};
@@ -22,7 +24,7 @@ use crate::run::{Ending, Exit, Reducer};
 pub const DIALECT: Dialect = Dialect {
     name: "gemini-chat",
     sign,
-    mapper: || Box::new(GeminiChat::default()),
+    mapper: Make::of::<GeminiChat>(),
 };
 
 /// How user messages begin that the harness wrote.
@@ -61,7 +63,7 @@ fn patch(record: Value<'_>) -> Option<Value<'_>> {
     record.get("$set").filter(Value::is_object)
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct GeminiChat {
     messages: Messages,
     /// Id of a call: id of the message that has it.
@@ -70,7 +72,7 @@ struct GeminiChat {
 }
 
 /// What a message tells of the end of the session.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 enum What {
     Prompt,
     Answer,
@@ -79,7 +81,7 @@ enum What {
 }
 
 /// What each message is, in order. Messages go only from the end.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Messages {
     list: Vec<(String, What)>,
     places: HashMap<String, usize>,
@@ -87,8 +89,9 @@ struct Messages {
 
 impl Messages {
     fn set(&mut self, id: &str, what: What) {
-        match self.places.get(id) {
-            Some(at) => self.list[*at].1 = what,
+        let place = self.places.get(id);
+        match place.and_then(|at| self.list.get_mut(*at)) {
+            Some(known) => known.1 = what,
             None => {
                 self.places.insert(id.to_owned(), self.list.len());
                 self.list.push((id.to_owned(), what));

@@ -6,7 +6,11 @@
 //! Ids come again in later messages. kimi-cli tells of a failure in plain text, cut to lines of 80 columns: `tail` reads
 //! it.
 
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, key_count};
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, key_count};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update, scoped};
 use crate::event::{Image, Item, Kind, Stamp, State, text_content};
@@ -19,7 +23,7 @@ use crate::tool;
 pub const DIALECT: Dialect = Dialect {
     name: "kimi",
     sign,
-    mapper: || Box::new(Kimi::default()),
+    mapper: Make::of::<Kimi>(),
 };
 
 /// How a kimi-cli failure begins, and what it was; the last two are what kimi-code prints on stderr.
@@ -118,12 +122,12 @@ pub(super) fn is_message(record: Value<'_>) -> bool {
     }
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Kimi {
     /// It is kimi-code.
     code: bool,
     /// Outcome and reason of a /goal prompt.
-    goal: Option<(&'static str, Option<String>)>,
+    goal: Option<(Cow<'static, str>, Option<String>)>,
     /// The stream ends in a text that is no known failure.
     plain: bool,
 }
@@ -201,7 +205,7 @@ impl Kimi {
                 out.session_state(&[("sessionId", value.text_of("session_id"))], &stamp);
                 let state = match &self.goal {
                     Some((outcome, reason)) => State::new("end")
-                        .with("outcome", *outcome)
+                        .with("outcome", &**outcome)
                         .with("reason", reason.as_deref()),
                     None => State::new("end")
                         .with("outcome", "completed")
@@ -232,7 +236,7 @@ impl Kimi {
             .with("outcome", outcome)
             .with("reason", reason.as_deref());
         out.state(state, &Stamp::default());
-        self.goal = Some((outcome, reason));
+        self.goal = Some((outcome.into(), reason));
         Outcome::Mapped
     }
 }

@@ -4,7 +4,9 @@
 //! Messages as on the live stream, with checkpoints and the size of the context between them. No usage, no clock, no
 //! end: a file that ends with an answer is complete. After compaction the file begins anew with the summary.
 
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, kimi, rule};
+use serde::{Deserialize, Serialize};
+
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, kimi, rule};
 use crate::emit::Emitter;
 use crate::event::{Stamp, State};
 use crate::json::{Text, Value};
@@ -14,7 +16,7 @@ use crate::run::{Ending, Exit, Reducer};
 pub const DIALECT: Dialect = Dialect {
     name: "kimi-context",
     sign,
-    mapper: || Box::new(Context::default()),
+    mapper: Make::of::<Context>(),
 };
 
 const IGNORED: &[(&str, &str)] = &[
@@ -48,7 +50,7 @@ fn sign(record: Value<'_>) -> Option<Sign> {
     }
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Context {
     /// The stream ends in a text that is no known failure.
     plain: bool,

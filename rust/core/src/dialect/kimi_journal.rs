@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Outcome, SURE, Sign, filled, has_any, kimi, kimi_context};
 use crate::emit::{Emitter, Update, scoped};
 use crate::event::{Kind, Stamp, State, Tokens, iso_millis};
@@ -97,7 +99,7 @@ fn ignored(kind: &str) -> Outcome {
 }
 
 /// The part of the kimi-wire mapper that reads flat records.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 pub(super) struct Journal {
     pub(super) seen: bool,
     model: Option<String>,

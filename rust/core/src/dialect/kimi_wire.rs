@@ -6,10 +6,13 @@
 //! yet waits for the next record of its thread. A cut attempt that kimi-cli tries again inside a step stays glued to the
 //! next one: only `StepRetry` takes back.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
-    Dialect, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, kimi, kimi_journal, rule,
+    Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, kimi, kimi_journal, rule,
 };
 use crate::emit::{Emitter, Update, scoped};
 use crate::event::{Item, Kind, Location, Stamp, State, Tokens, iso_seconds};
@@ -21,7 +24,7 @@ use crate::run::{Ending, Exit, Reducer};
 pub const DIALECT: Dialect = Dialect {
     name: "kimi-wire",
     sign,
-    mapper: || Box::new(Wire::default()),
+    mapper: Make::of::<Wire>(),
 };
 
 const IGNORED: &[(&str, &str)] = &[
@@ -108,14 +111,15 @@ fn envelope(value: Option<Value<'_>>) -> Option<(Text<'_>, Value<'_>)> {
 }
 
 /// What a thread is about: the text that streams, and the call whose arguments may not be whole.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Step {
     /// Of the text that streams now: "text" or "think".
-    kind: &'static str,
+    kind: Cow<'static, str>,
     call: Option<Waiting>,
 }
 
 /// A call that waits for its arguments.
+#[derive(Deserialize, Serialize)]
 struct Waiting {
     id: String,
     name: Option<String>,
@@ -124,7 +128,7 @@ struct Waiting {
 }
 
 /// What came last in the turn.
-#[derive(Default, PartialEq)]
+#[derive(Default, PartialEq, Deserialize, Serialize)]
 enum Word {
     #[default]
     Nothing,
@@ -133,6 +137,7 @@ enum Word {
     Result,
 }
 
+#[derive(Deserialize, Serialize)]
 struct Wire {
     journal: kimi_journal::Journal,
     /// By thread, in the order of their first record.
@@ -336,7 +341,7 @@ impl Wire {
         };
         if self.steps[at].1.kind != kind {
             self.end_block(at, stamp, out);
-            self.steps[at].1.kind = kind;
+            self.steps[at].1.kind = kind.into();
         }
         out.delta(chunk, kind, text, stamp);
         if stamp.parent.is_none() && kind == "text" {
@@ -599,7 +604,7 @@ impl Wire {
 
     fn end_block(&mut self, at: usize, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
         out.close(stamp.thread());
-        self.steps[at].1.kind = "";
+        self.steps[at].1.kind = "".into();
     }
 }
 

@@ -5,9 +5,12 @@
 //! used, the other repeats it. Tool arguments and whole outputs are never printed: a call has a target and the first
 //! line of its result.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, key_count, rule};
+use serde::{Deserialize, Serialize};
+
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, key_count, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Kind, Location, Stamp, State, Tokens, text_content};
@@ -19,7 +22,7 @@ use crate::tool;
 pub const DIALECT: Dialect = Dialect {
     name: "minicode",
     sign,
-    mapper: || Box::new(Minicode::default()),
+    mapper: Make::of::<Minicode>(),
 };
 
 const SCHEMA: &str = "minicode.output.v";
@@ -84,20 +87,20 @@ fn sign(record: Value<'_>) -> Option<Sign> {
 }
 
 /// The two channels that print text.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 enum Channel {
     Text,
     ModelDelta,
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Minicode {
     /// The delta channel that is used.
     channel: Option<Channel>,
     /// Call id: name, from approvals and starts.
     names: HashMap<String, String>,
     /// How the last turn ended.
-    ended: Option<&'static str>,
+    ended: Option<Cow<'static, str>>,
     legacy_calls: u32,
 }
 
@@ -255,7 +258,7 @@ impl Minicode {
             ("cancelled", Some("budget")) => "limit",
             _ => "failed",
         };
-        self.ended = Some(outcome);
+        self.ended = Some(outcome.into());
         out.close(None);
         let state = State::new("turn")
             .with("phase", "end")
@@ -291,7 +294,7 @@ impl Minicode {
     fn failed(&mut self, error: Option<Value<'_>>, out: &mut Emitter<'_>) {
         let text = |key| error.and_then(|error| error.text_of(key));
         let message = text("message");
-        let outcome = match (self.ended, message.as_deref()) {
+        let outcome = match (self.ended.as_deref(), message.as_deref()) {
             (Some(ended @ ("cancelled" | "timeout" | "limit")), _) => ended,
             (_, Some(text)) if text.contains("over budget") || text.starts_with("max steps") => {
                 "limit"

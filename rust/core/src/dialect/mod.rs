@@ -38,6 +38,9 @@ mod qwen_chat;
 
 use std::borrow::Cow;
 
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::emit::Emitter;
 use crate::json::{Str, Text, Value};
 use crate::record::Record;
@@ -97,8 +100,8 @@ pub enum Outcome {
     Unknown,
 }
 
-/// The mapper of one dialect: records in, calls on the emitter out.
-pub trait Mapper {
+/// The mapper of one dialect: records in, calls on the emitter out. All that it remembers is in a snapshot.
+pub trait Mapper: Save {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome;
 
     /// Where a harness prints plain text instead of records when it fails: called before [`close`](Mapper::close) with
@@ -114,11 +117,55 @@ pub trait Mapper {
     }
 }
 
+pub type BoxedMapper = Box<dyn Mapper + Send + Sync>;
+
+/// What a snapshot keeps of a mapper whose type is not known.
+pub trait Save {
+    fn save(&self) -> postcard::Result<Vec<u8>>;
+}
+
+impl<M: Serialize> Save for M {
+    fn save(&self) -> postcard::Result<Vec<u8>> {
+        postcard::to_stdvec(self)
+    }
+}
+
+/// How the mappers of a dialect come to be: new, or as they were [saved](Save).
+pub struct Make {
+    pub new: fn() -> BoxedMapper,
+    pub load: fn(&[u8]) -> postcard::Result<BoxedMapper>,
+}
+
+impl Make {
+    pub const fn of<M>() -> Make
+    where
+        M: Mapper + Default + DeserializeOwned + Send + Sync + 'static,
+    {
+        Make {
+            new: || Box::new(M::default()),
+            load: |saved| Ok(Box::new(postcard::from_bytes::<M>(saved)?)),
+        }
+    }
+}
+
 /// One line of the table.
 pub struct Dialect {
     pub name: &'static str,
     pub sign: fn(Value<'_>) -> Option<Sign>,
-    pub mapper: fn() -> Box<dyn Mapper + Send + Sync>,
+    pub mapper: Make,
+}
+
+impl Serialize for Dialect {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.name.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for &'static Dialect {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        named(&name).ok_or_else(|| D::Error::custom("no such dialect"))
+    }
 }
 
 /// Every dialect; the order is that of preference when a stream fits two equally well.

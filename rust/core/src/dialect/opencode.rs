@@ -7,7 +7,9 @@
 //! until another step starts; after a refused call the stream ends at "tool-calls". An error may be followed by more (a
 //! context overflow by a compaction).
 
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, is_true, members};
+use serde::{Deserialize, Serialize};
+
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, is_true, members};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Image, Item, Kind, Stamp, State, Tokens, iso_millis};
@@ -20,7 +22,7 @@ use crate::tool;
 pub const DIALECT: Dialect = Dialect {
     name: "opencode",
     sign,
-    mapper: || Box::new(Opencode::default()),
+    mapper: Make::of::<Opencode>(),
 };
 
 /// Record types and the type of the part that each holds.
@@ -79,7 +81,7 @@ fn sign(record: Value<'_>) -> Option<Sign> {
     None
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Opencode {
     seat: Seat,
     /// Message of a context overflow that nothing followed yet.
@@ -158,7 +160,7 @@ fn synthetic(inner: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outc
 // -------------------------------------------------------------------- parts, as the stored session has them too
 
 /// How far a session has come: the main one of a stream, or a sub-agent's in a store.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 pub(super) struct Seat {
     /// Id of the message whose step started last.
     message: Option<String>,
@@ -423,6 +425,7 @@ pub(super) fn user_text(value: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'
 }
 
 /// An error record, or the error of a stored message.
+#[derive(Deserialize, Serialize)]
 pub(super) struct Failure<'a> {
     message: Text<'a>,
     name: Option<Text<'a>>,

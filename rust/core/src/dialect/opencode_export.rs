@@ -10,8 +10,10 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use serde::{Deserialize, Serialize};
+
 use super::opencode::{self, Failure, Seat};
-use super::{Dialect, Mapper, Outcome, SURE, Sign, is_true, rule};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, is_true, rule};
 use crate::data::{Data, map};
 use crate::emit::Emitter;
 use crate::event::{Kind, Stamp, State, Tokens, iso_millis};
@@ -23,7 +25,7 @@ use crate::run::{Ending, Exit, Reducer};
 pub const DIALECT: Dialect = Dialect {
     name: "opencode-export",
     sign,
-    mapper: || Box::new(OpencodeExport::default()),
+    mapper: Make::of::<OpencodeExport>(),
 };
 
 /// Tables of the database, and folders of the storage.
@@ -81,6 +83,7 @@ fn folder_of(path: &str) -> Option<&str> {
 }
 
 /// What a message says of itself.
+#[derive(Deserialize, Serialize)]
 struct Message {
     id: String,
     session: Option<String>,
@@ -170,7 +173,7 @@ impl<'a> Session<'a> {
     }
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct OpencodeExport {
     /// By session.
     seats: HashMap<String, Seat>,
@@ -290,8 +293,9 @@ impl OpencodeExport {
 
     fn place(&mut self, session: Option<&str>) -> usize {
         let session = session.unwrap_or("");
-        if let Some(place) = self.places.get(session) {
-            return *place;
+        let known = self.places.get(session).copied();
+        if let Some(place) = known.filter(|place| *place < self.waiting.len()) {
+            return place;
         }
         self.waiting.push(VecDeque::new());
         self.places

@@ -8,7 +8,9 @@
 
 use std::collections::HashMap;
 
-use super::{Dialect, Mapper, Outcome, SURE, Sign, has_all, is_true, key_count, rule};
+use serde::{Deserialize, Serialize};
+
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_all, is_true, key_count, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Image, Item, Kind, Stamp, State, Tokens, iso_millis};
@@ -20,7 +22,7 @@ use crate::run::{Ending, Exit, Reducer};
 pub const DIALECT: Dialect = Dialect {
     name: "pi",
     sign,
-    mapper: || Box::new(Pi::default()),
+    mapper: Make::of::<Pi>(),
 };
 
 const IGNORED: &[(&str, &str)] = &[
@@ -119,7 +121,7 @@ pub(super) fn header_sign(record: Value<'_>) -> Option<Sign> {
     )
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Pi {
     /// Number of the assistant message that streams or came last.
     message: u32,
@@ -143,6 +145,7 @@ struct Pi {
 }
 
 /// A message that ended in an error or an abort.
+#[derive(Deserialize, Serialize)]
 struct Failure {
     message: Option<String>,
     calls: Vec<FailedCall>,
@@ -150,6 +153,7 @@ struct Failure {
 }
 
 /// A call of a failed message: id, name and arguments.
+#[derive(Deserialize, Serialize)]
 struct FailedCall {
     id: String,
     name: Option<String>,

@@ -5,8 +5,10 @@
 
 use std::collections::HashSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::pi::{self, Reported};
-use super::{Dialect, Mapper, Outcome, SURE, Sign, has_all, has_any, rule};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_all, has_any, rule};
 use crate::emit::Emitter;
 use crate::event::{Stamp, State};
 use crate::json::{Text, Value};
@@ -15,7 +17,7 @@ use crate::record::Record;
 pub const DIALECT: Dialect = Dialect {
     name: "pi-session",
     sign,
-    mapper: || Box::new(PiSession::default()),
+    mapper: Make::of::<PiSession>(),
 };
 
 const IGNORED: &[(&str, &str)] = &[
@@ -57,7 +59,7 @@ fn sign(record: Value<'_>) -> Option<Sign> {
     None
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct PiSession {
     /// Ids of entries.
     seen: HashSet<String>,

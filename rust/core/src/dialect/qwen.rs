@@ -7,7 +7,9 @@
 //! does not preserve the text takes back what the turn said. A cap or a signal leaves no `result` at all. The person's
 //! prompts are printed in dual output only (`--json-file`, which begins with `session_start`).
 
-use super::{Dialect, Mapper, Outcome, SURE, Sign, has_all, has_any, rule};
+use serde::{Deserialize, Serialize};
+
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_all, has_any, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Item, Kind, Stamp, State, Tokens};
@@ -20,7 +22,7 @@ use crate::tool;
 pub const DIALECT: Dialect = Dialect {
     name: "qwen",
     sign,
-    mapper: || Box::new(Qwen::default()),
+    mapper: Make::of::<Qwen>(),
 };
 
 const CANCELLED: &str = "Operation cancelled.";
@@ -138,6 +140,7 @@ fn system_sign(record: Value<'_>) -> Option<Sign> {
     Sign::new(60, "a system record with data")
 }
 
+#[derive(Deserialize, Serialize)]
 struct Qwen {
     /// The person's prompts are printed too.
     dual: bool,

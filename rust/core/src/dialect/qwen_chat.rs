@@ -8,9 +8,11 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::gemini_chat::{CHUNKS, Part, calls_of, counts, diff_of, parts_of, text_of};
 use super::qwen::plan;
-use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_all, rule};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, rule};
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Item, Kind, Stamp, State, Tokens, text_content};
 use crate::json::{Text, Value};
@@ -21,7 +23,7 @@ use crate::run::{Ending, Exit, Reducer};
 pub const DIALECT: Dialect = Dialect {
     name: "qwen-chat",
     sign,
-    mapper: || Box::new(QwenChat::default()),
+    mapper: Make::of::<QwenChat>(),
 };
 
 const IGNORED: &[(&str, &str)] = &[
@@ -61,7 +63,7 @@ fn sign(record: Value<'_>) -> Option<Sign> {
     Sign::of_version(SURE, "a system record with systemPayload", version)
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct QwenChat {
     /// Records of the branch that goes on, in order, and their places.
     path: Vec<String>,
@@ -79,7 +81,7 @@ struct QwenChat {
 }
 
 /// How the last turn ended, as far as its last record tells.
-#[derive(Default, PartialEq, Eq)]
+#[derive(Default, PartialEq, Eq, Deserialize, Serialize)]
 enum Ended {
     #[default]
     Open,
@@ -92,6 +94,7 @@ enum Ended {
 type Triple = [Option<i64>; 3];
 
 /// A model call as telemetry tells it.
+#[derive(Deserialize, Serialize)]
 struct ModelCall {
     key: Option<String>,
     stamp: Stamp<'static>,
@@ -165,7 +168,9 @@ impl QwenChat {
     fn follow(&mut self, uuid: &str, parent: Option<&str>, out: &mut Emitter<'_>) {
         let place = parent.and_then(|parent| self.places.get(parent));
         if let Some(place) = place.copied() {
-            for gone in self.path.drain(place + 1..).rev() {
+            while self.path.len().saturating_sub(1) > place
+                && let Some(gone) = self.path.pop()
+            {
                 self.places.remove(&gone);
                 let stamp = Stamp {
                     message_id: Some(gone.as_str().into()),

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Deref;
 
+use serde::{Deserialize, Serialize};
+
 use super::scan::plain_end;
 use super::tape::{ESCAPES, LONE};
 
@@ -28,7 +30,7 @@ pub struct Halves<'a> {
 
 /// Text that can be shown: U+FFFD stands for each half of a surrogate pair that had no other half, and it is known
 /// whether that was so.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Text<'a> {
     text: Cow<'a, str>,
     lossy: bool,

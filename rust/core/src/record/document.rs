@@ -7,6 +7,8 @@
 //! token, or more than `max_line_bytes` would be held. Then, and when the end disappoints, the lines are read like any
 //! others.
 
+use serde::{Deserialize, Serialize};
+
 use crate::frame::Line;
 use crate::json::Tape;
 
@@ -20,7 +22,7 @@ fn is_blank(byte: &u8) -> bool {
 }
 
 /// Lines that may be a document.
-#[derive(Debug)]
+#[derive(Debug, Deserialize, Serialize)]
 pub struct Held {
     /// Their bytes, line ends included.
     text: Vec<u8>,
@@ -30,7 +32,7 @@ pub struct Held {
 }
 
 /// A line whose body stands in `text` from `start` on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct HeldLine {
     number: u64,
     offset: u64,
@@ -57,6 +59,12 @@ impl Held {
         };
         held.push(line);
         held
+    }
+
+    /// Whether restored lines are ones that can be.
+    pub fn is_sound(&self) -> bool {
+        let within = |line: &HeldLine| self.text.get(line.start..)?.get(..line.len);
+        !self.lines.is_empty() && self.lines.iter().all(|line| within(line).is_some())
     }
 
     pub fn push(&mut self, line: &Line<'_>) {

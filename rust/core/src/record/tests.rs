@@ -70,7 +70,7 @@ fn every_byte_is_accounted_for() {
     let oops = Malformed {
         line: 7,
         offset: 33,
-        reason: "not JSON",
+        reason: "not JSON".into(),
         text: "oops".into(),
         size: 4,
     };
@@ -117,7 +117,7 @@ fn reasons_are_few() {
         let given: Vec<_> = report
             .malformed_lines
             .iter()
-            .map(|line| line.reason)
+            .map(|line| &*line.reason)
             .collect();
         assert_eq!(given, [reason], "{}", line.escape_ascii());
         assert!(report.truncated);

@@ -9,6 +9,8 @@ mod verdict;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use serde::{Deserialize, Serialize};
+
 use crate::data::{Data, map};
 use crate::emit::cut_chars;
 use crate::event::{
@@ -23,6 +25,7 @@ pub use verdict::{Ending, Exit, LastWord, Progress};
 pub type Judge<'j> = &'j dyn Fn(&Reducer, &Exit) -> Option<Ending>;
 
 /// One block of text: which thread and message it belongs to.
+#[derive(Deserialize, Serialize)]
 struct Block {
     number: u32,
     kind: Kind,
@@ -34,13 +37,13 @@ struct Block {
     images: i64,
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Call {
     announced: bool,
     order: Option<String>,
     id: String,
     name: Option<String>,
-    kind: &'static str,
+    kind: Cow<'static, str>,
     title: String,
     input: Option<Box<[u8]>>,
     status: Option<String>,
@@ -66,7 +69,7 @@ impl Call {
 }
 
 /// How much of each tool result is kept.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct ResultLimit {
     pub bytes: u64,
     /// Only tells what is to be cut, and keeps all of it: somebody else has to see it first.
@@ -93,6 +96,7 @@ impl ResultLimit {
 }
 
 /// Of what more came than is kept.
+#[derive(Deserialize, Serialize)]
 struct Cut {
     /// Its size when it was whole.
     bytes: u64,
@@ -100,6 +104,7 @@ struct Cut {
     place: Place,
 }
 
+#[derive(Deserialize, Serialize)]
 struct RunError {
     message: String,
     fatal: bool,
@@ -107,9 +112,9 @@ struct RunError {
 }
 
 /// Takes events one by one; [`to_data`](Reducer::to_data) gives the run so far at any moment.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 pub struct Reducer {
-    session: Vec<(&'static str, String)>,
+    session: Vec<(Cow<'static, str>, String)>,
     /// Of all threads and kinds, in order of their first chunk.
     texts: Vec<Block>,
     /// By number of the block: its place in `texts`, counted from 1; 0 for one that said nothing yet.
@@ -161,6 +166,31 @@ impl Reducer {
     /// From now on no more than so many bytes of each tool result are kept.
     pub fn limit_results(&mut self, limit: ResultLimit) {
         self.limit = limit;
+    }
+
+    /// Makes room for so many blocks and calls, as [`take`](Sink::take) does when they tell something: a restored
+    /// parser then needs none but for new ones.
+    pub(crate) fn make_room(&mut self, (blocks, calls): (u32, u32)) {
+        if self.blocks.len() <= blocks as usize {
+            self.blocks.resize(blocks as usize + 1, 0);
+        }
+        self.call_at(calls);
+    }
+
+    /// How many blocks and calls there is room for.
+    pub(crate) fn room(&self) -> (usize, usize) {
+        (self.blocks.len(), self.calls.len())
+    }
+
+    /// Whether a restored reducer is one that can be.
+    pub(crate) fn is_sound(&self) -> bool {
+        let (texts, blocks) = (self.texts.len(), self.blocks.len());
+        self.blocks.iter().all(|at| *at as usize <= texts)
+            && self
+                .texts
+                .iter()
+                .all(|text| (text.number as usize) < blocks)
+            && self.ledger.is_sound()
     }
 
     // ---------------------------------------------------------------- texts
@@ -231,7 +261,7 @@ impl Reducer {
         let at = number as usize;
         if self.calls.len() <= at {
             self.calls.resize_with(at + 1, || Call {
-                kind: "other",
+                kind: "other".into(),
                 ..Call::default()
             });
         }
@@ -244,7 +274,7 @@ impl Reducer {
         known.announced = true;
         known.id = call.id.to_owned();
         known.name = call.name.map(str::to_owned);
-        known.kind = call.kind;
+        known.kind = call.kind.into();
         known.title = call.title.to_owned();
         if known.input.is_none() && !call.input.is_null() {
             known.input = Some(call.input.to_raw());
@@ -280,7 +310,7 @@ impl Reducer {
             known.name = Some(name.to_string());
         }
         if let Some(kind) = facts.kind {
-            known.kind = kind;
+            known.kind = kind.into();
         }
         known.exit_code = facts.exit_code.or(known.exit_code);
         known.duration_ms = facts.duration_ms.or(known.duration_ms);
@@ -343,7 +373,7 @@ impl Reducer {
     fn set_session(&mut self, key: &'static str, value: &str) {
         match self.session.iter_mut().find(|(name, _)| *name == key) {
             Some((_, old)) => *old = value.to_owned(),
-            None => self.session.push((key, value.to_owned())),
+            None => self.session.push((key.into(), value.to_owned())),
         }
     }
 
@@ -571,7 +601,7 @@ impl Call {
         let mut call = map([
             ("id", self.id.as_str().into()),
             ("name", self.name.as_deref().into()),
-            ("kind", self.kind.into()),
+            ("kind", (&*self.kind).into()),
             ("title", self.title.as_str().into()),
             ("input", raw(&self.input)),
             ("status", self.status.as_deref().into()),

@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::data::{Data, map};
 use crate::event::{Event, Tokens, Usage};
 use crate::json::Text;
 use crate::number::Number;
 
 /// The counters of one model call or of a total; None: not printed.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Deserialize, Serialize)]
 struct Counters {
     prompt: Option<i64>,
     completion: Option<i64>,
@@ -37,6 +39,7 @@ impl Counters {
     }
 }
 
+#[derive(Deserialize, Serialize)]
 struct ModelCall {
     counters: Counters,
     key: Option<Box<str>>,
@@ -96,7 +99,7 @@ pub struct Session<'s> {
 }
 
 /// Each model call once: a later usage with the same key takes the place of the earlier one.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 pub struct Ledger {
     calls: Vec<ModelCall>,
     keys: HashMap<String, usize>,
@@ -104,6 +107,11 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// Whether a restored ledger is one that can be.
+    pub fn is_sound(&self) -> bool {
+        self.keys.values().all(|at| *at < self.calls.len())
+    }
+
     pub fn take(&mut self, usage: &Usage<'_>, event: &Event<'_>, session: &Session<'_>) {
         if usage.run {
             self.total = Some(Counters::of(usage.total.unwrap_or(usage.tokens)));

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use regex_lite::Regex;
+use serde::{Deserialize, Serialize};
 
 use super::{Judge, Reducer};
 use crate::data::{Data, map};
@@ -49,11 +50,11 @@ fn trim(text: &str) -> &str {
 }
 
 /// An outcome with the harness's word for it and the reason in ours.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Ending {
     pub outcome: Cow<'static, str>,
     pub reason: Option<String>,
-    pub why: &'static str,
+    pub why: Cow<'static, str>,
 }
 
 impl Ending {
@@ -61,13 +62,13 @@ impl Ending {
         Ending {
             outcome: outcome.into(),
             reason: reason.map(str::to_owned),
-            why,
+            why: why.into(),
         }
     }
 }
 
 /// What came last on the main thread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum LastWord {
     #[default]
     Nothing,
@@ -77,7 +78,7 @@ pub enum LastWord {
 }
 
 /// What the stream said so far of how it ends.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 pub struct Progress {
     pub turn_open: bool,
     /// The last terminal record.
@@ -142,7 +143,7 @@ impl Progress {
             Some(Ending {
                 outcome: text("outcome")?.into(),
                 reason: text("reason"),
-                why,
+                why: Cow::Borrowed(why),
             })
         };
         match (state.name, text("phase").as_deref()) {
@@ -201,7 +202,7 @@ impl Progress {
         let evidence = map([
             ("line", known(line).into()),
             ("offset", known(offset).into()),
-            ("why", ending.why.into()),
+            ("why", Data::Text(ending.why.into())),
         ]);
         let told = map([
             ("outcome", Data::Text(ending.outcome.into())),

@@ -4,6 +4,8 @@
 //! Recorded: claude-agent-acp 0.101 and claude-code-acp 0.16 (Zed), codex-acp 2.6 and 0.16 (Zed), Copilot 1.0.102,
 //! droid 0.215, Gemini CLI 0.61, Kimi Code 2.1, OpenCode 1.18, Qwen Code 0.24.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use super::super::{filled, key_count};
 use super::shape::{filled_object, given, id_of, items, joined};
 use crate::emit::Emitter;
@@ -128,6 +130,20 @@ static MARKS: &[(&str, &Agent)] = &[
     ("terminal_output_delta", &CODEX),
     ("github.com/copilot", &COPILOT),
 ];
+
+impl Serialize for Agent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.name.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for &'static Agent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let known = NAMES.iter().find(|(_, agent)| agent.name == name);
+        Ok(known.map_or(&UNKNOWN, |(_, agent)| agent))
+    }
+}
 
 impl Agent {
     /// The agent that gives itself this name.

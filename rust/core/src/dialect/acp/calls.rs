@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::super::{Outcome, filled};
 use super::agents::{self, Agent, UNKNOWN};
 use super::shape::{given, glued, id_of, item_of, items, kind_of, locations_of, status_of};
@@ -18,7 +20,7 @@ use crate::tool;
 const GUARDIAN: &str = "guardian_assessment:";
 
 /// What is kept of a call while later lines may add to it.
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 struct Call {
     /// Number of the turn that it belongs to.
     turn: u32,
@@ -131,7 +133,7 @@ impl<'a> Told<'a> {
     }
 }
 
-#[derive(Default)]
+#[derive(Default, Deserialize, Serialize)]
 pub struct Calls {
     agent: Option<&'static Agent>,
     turn: u32,
