@@ -73,3 +73,55 @@ def _changed(line: bytes, rng: random.Random) -> bytes:
         holder[key] = value
     text = json.dumps(record, separators=(",", ":"), ensure_ascii=rng.random() < 0.5)
     return text.encode("utf-8", "surrogatepass")
+
+
+_NOISE = (
+    b"",
+    b"  \t",
+    b"\r",
+    b"npm warn deprecated",
+    b"\x00" * 20,
+    b"\x1b[2K\x1b]0;title\x07",
+    b"\xc3\xff\xfe",
+    b"{",
+    b"[]",
+    b"42",
+    b'{"type":"mood"}',
+    b'{"no":"type"}',
+)
+_MOST = 60  # lines
+
+
+def damaged(streams: list[bytes], rng: random.Random) -> bytes:
+    """A stretch of one of the streams, mutated, and then what happens between a harness and its reader: lines glued,
+    torn, shuffled, put into arrays, mixed with noise, blanks and lines of another stream; any line ends, a byte order
+    mark, no last LF."""
+    data = rng.choice(streams)
+    lines = data.split(b"\n")
+    if len(lines) > _MOST:
+        start = rng.choice((0, 0, rng.randrange(len(lines))))
+        lines = lines[start : start + _MOST]
+    lines = mutated(b"\n".join(lines), rng).split(b"\n")
+    for _ in range(rng.randrange(6)):
+        at = rng.randrange(len(lines))
+        kind = rng.randrange(8)
+        if kind == 0:
+            lines[at : at + 2] = [b"".join(lines[at : at + 2])]
+        elif kind == 1:
+            lines[at : at + 3] = [b"[" + rng.choice((b",", b" , ")).join(lines[at : at + 3]) + b"]"]
+        elif kind == 2:
+            lines[at] = lines[at][: rng.randrange(len(lines[at]) + 1)] + rng.choice(lines)
+        elif kind == 3:
+            lines[at] = rng.choice(_NOISE) + lines[at] + rng.choice(_NOISE)
+        elif kind == 4:
+            part = lines[at : at + 5]
+            rng.shuffle(part)
+            lines[at : at + 5] = part
+        elif kind == 5:
+            lines[at:at] = rng.choice(streams).split(b"\n")[:3]
+        else:
+            lines.insert(at, rng.choice(_NOISE))
+    ends = rng.choice(((b"\n",), (b"\r\n",), (b"\n", b"\n", b"\r\n", b"\n\n")))
+    text = b"".join(line + rng.choice(ends) for line in lines)
+    text = text[: len(text) - rng.choice((0, 0, 1, 1, 2, rng.randrange(20)))]
+    return rng.choice((b"", b"", b"", b"\xef\xbb\xbf", b"\n")) + text

@@ -286,6 +286,29 @@ def test_any_kind_of_file_is_a_source(tmp_path: Path) -> None:
     assert b"is a directory" in process("events", tmp_path).stderr.lower()
 
 
+# ---------------------------------------------------------------- check
+
+
+def test_check_gives_the_account_of_every_byte() -> None:
+    result = run("check", TOOLS)
+    assert result.exit_code == 0
+    title, *account = result.stdout.splitlines()
+    assert title == f"{TOOLS}: pi"
+    assert [line[4:] for line in account] == headrace.reduce(TOOLS).report.explain().split("\n")
+
+
+def test_check_finds_fault_with_what_cannot_be_read() -> None:
+    assert run("check", "-", stdin=SAID + b'{"type": "mood"}\n').exit_code == 0
+    for data in (SAID + b"oops\n", SAID[:-5], b'{"some": "thing"}\n', b""):
+        assert run("check", "-", stdin=data).exit_code == 1
+    assert run("check", TOOLS, "missing").exit_code == 2
+    assert run("check", "--strict", CUT).exit_code == 2
+    result = run("check", "--json", CUT, "-", stdin=SAID)
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(entry["file"], entry["dialect"]) for entry in found] == [(str(CUT), "pi"), ("-", "evosci")]
+    assert found[0]["report"] == headrace.reduce(CUT).report.to_dict()
+
+
 # ---------------------------------------------------------------- detect
 
 
@@ -468,7 +491,15 @@ def test_file_names_are_wire_text_too(tmp_path: Path) -> None:
     for name in (b"a\x1b[31mb\nc", b"\xff\xfe", "\u202egpj.exe".encode(), b"[bold]"):
         path = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name)))
         path.write_bytes(SAID + DONE)
-        for arguments in (("run",), ("run", "--json"), ("detect",), ("detect", "--json"), ("events",)):
+        for arguments in (
+            ("run",),
+            ("run", "--json"),
+            ("check",),
+            ("check", "--json"),
+            ("detect",),
+            ("detect", "--json"),
+            ("events",),
+        ):
             result = run(*arguments, path)
             assert (result.exit_code, result.stderr) == (0, "")
             assert not ACTING.search(result.stdout)

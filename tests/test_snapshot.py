@@ -346,3 +346,13 @@ def test_a_forged_state_names_no_code(name: str) -> None:
     for text in (f'[["{name}","a",1]]', f'[["list",{{"{name}":["true"]}}]]'):
         with pytest.raises(ValueError, match="no state of a parser"):
             state.load(text.encode())
+
+
+def test_spans_and_cut_results_go_on() -> None:
+    data = next(stream.data for stream in ALL if stream.name == "pi/tools")
+    parser, events = Parser(spans=True, max_result_bytes=10), []
+    for at in range(0, len(data), 997):
+        events += parser.feed(data[at : at + 997])
+        parser = Parser.restore(parser.snapshot())
+    assert events + parser.close() == list(headrace.events(data, spans=True))
+    assert Parser.restore(parser.snapshot()).run == headrace.reduce(data, max_result_bytes=10)

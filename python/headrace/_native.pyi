@@ -17,12 +17,15 @@ class Engine:
         kinds: event kinds that are built and given out; None for all but ``state``.
         types: native record types that are given out as ``Record``, each before its events.
         strict: salvage nothing and raise ``MalformedLine``.
+        spans: each event says in ``extra["span"]`` where its record stands.
         max_line_bytes: longer lines are dropped in bounded memory and reported.
+        max_result_bytes: how much of each tool result the run keeps; None for all.
+        cut_later: only tell what is to be cut, and keep all of it.
         on_malformed: called with ``{line, offset, reason, text}`` for each malformed line.
 
     Raises:
         UnknownDialect: no dialect has that name.
-        ValueError: no event kind has that name.
+        ValueError: no event kind has that name, or ``max_result_bytes`` is negative.
     """
 
     def __init__(
@@ -32,7 +35,10 @@ class Engine:
         kinds: Sequence[str] | None = None,
         types: set[str] | None = None,
         strict: bool = False,
+        spans: bool = False,
         max_line_bytes: int = 268_435_456,
+        max_result_bytes: int | None = None,
+        cut_later: bool = False,
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
     ) -> None: ...
     def feed(self, chunk: Buffer) -> list[Any]:

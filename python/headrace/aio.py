@@ -342,7 +342,9 @@ def aevents(
     state: bool = False,
     dialect: str | None = None,
     strict: bool = False,
+    spans: bool = False,
     max_line_bytes: int = api.MAX_LINE_BYTES,
+    max_result_bytes: int | None = None,
     on_malformed: api.OnMalformed | None = None,
     intake: _backend.Intake | None = None,
 ) -> AsyncEvents | AsyncProcess:
@@ -365,7 +367,9 @@ def aevents(
         dialect=dialect,
         kinds=api._kinds(only, state),
         strict=strict,
+        spans=spans,
         max_line_bytes=max_line_bytes,
+        max_result_bytes=max_result_bytes,
         on_malformed=on_malformed,
     )
     return AsyncEvents(engine, _chunks(source, intake))

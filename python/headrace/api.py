@@ -109,7 +109,9 @@ class Parser:
         only: the event kinds that are wanted; None for all.
         state: give out the ``state`` events too (turns, retries, compaction, approvals, queue, model, session, end).
         strict: salvage nothing, and raise `MalformedLine` at the first malformed line.
+        spans: each event says in ``extra["span"]`` where its record stands: ``line``, ``offset`` and ``bytes``.
         max_line_bytes: longer lines are dropped in bounded memory and reported.
+        max_result_bytes: how much of each tool result the run keeps, in UTF-8; None for all. Events are never cut.
         on_malformed: called with ``{line, offset, reason, text}`` for each malformed line.
 
     Raises:
@@ -131,14 +133,18 @@ class Parser:
         only: Iterable[str] | None = None,
         state: bool = False,
         strict: bool = False,
+        spans: bool = False,
         max_line_bytes: int = MAX_LINE_BYTES,
+        max_result_bytes: int | None = None,
         on_malformed: OnMalformed | None = None,
     ) -> None:
         self._engine = _backend.Engine(
             dialect=dialect,
             kinds=_kinds(only, state),
             strict=strict,
+            spans=spans,
             max_line_bytes=max_line_bytes,
+            max_result_bytes=max_result_bytes,
             on_malformed=on_malformed,
         )
 
@@ -226,7 +232,9 @@ def events(
     state: bool = False,
     dialect: str | None = None,
     strict: bool = False,
+    spans: bool = False,
     max_line_bytes: int = MAX_LINE_BYTES,
+    max_result_bytes: int | None = None,
     on_malformed: OnMalformed | None = None,
 ) -> Events:
     """The OutputEvents of a source, one by one, as soon as they are there.
@@ -237,7 +245,9 @@ def events(
         state: give out the ``state`` events too.
         dialect: name of the dialect; None finds it by content.
         strict: salvage nothing, and raise `MalformedLine` at the first malformed line.
+        spans: each event says in ``extra["span"]`` where its record stands: ``line``, ``offset`` and ``bytes``.
         max_line_bytes: longer lines are dropped in bounded memory and reported.
+        max_result_bytes: how much of each tool result the run keeps, in UTF-8; None for all. Events are never cut.
         on_malformed: called with ``{line, offset, reason, text}`` for each malformed line.
 
     Returns:
@@ -246,13 +256,15 @@ def events(
     Raises:
         SourceError: the source can't be read.
         UnknownDialect: ``dialect`` names none.
-        ValueError: ``only`` names an event kind that there is not.
+        ValueError: ``only`` names an event kind that there is not; ``max_result_bytes`` is negative.
     """
     stream = Events(
         dialect=dialect,
         kinds=_kinds(only, state),
         strict=strict,
+        spans=spans,
         max_line_bytes=max_line_bytes,
+        max_result_bytes=max_result_bytes,
         on_malformed=on_malformed,
     )
     _attach(stream, source)
@@ -293,6 +305,7 @@ def reduce(
     transcript: Source | list[Source] | None = None,
     strict: bool = False,
     max_line_bytes: int = MAX_LINE_BYTES,
+    max_result_bytes: int | None = None,
     on_malformed: OnMalformed | None = None,
 ) -> Run:
     """The final state of one session.
@@ -305,6 +318,8 @@ def reduce(
         transcript: the session file that the harness wrote of the same run, or a list of them (the main thread's and
             its sub-agents'). Facts that the stream does not show are taken from there; `Run.sources` tells which.
         strict: salvage nothing, and raise `MalformedLine` at the first malformed line.
+        max_result_bytes: how much of each tool result the run keeps, in UTF-8; None for all. A call of which more came
+            has a key ``cut`` that says how much, and where to read it.
 
     Returns:
         The `Run`; also for a source without any record that is known (dialect None).
@@ -322,17 +337,22 @@ def reduce(
         kinds=() if transcript is None else ("tool_call", "tool_call_update"),
         strict=strict,
         max_line_bytes=max_line_bytes,
+        max_result_bytes=max_result_bytes,
+        cut_later=transcript is not None,
         on_malformed=on_malformed,
     )
     _attach(engine, source)
     if transcript is None:
         engine.drain_source()
         return last_run_of(engine, exit_code, stderr)
+    from .fuse import cut_results
     from .transcripts import File, Stream, fuse_files
 
     stream = Stream(engine, _name(source), exit_code, stderr)
     files = transcript if isinstance(transcript, list) else [transcript]
-    facts, sources = fuse_files(stream, [File(file) for file in files])
+    facts, sources = fuse_files(stream, [File(file, max_result_bytes) for file in files])
+    if max_result_bytes is not None:
+        cut_results(facts, max_result_bytes)
     return run_of(engine, facts, sources=sources)
 
 
@@ -409,6 +429,7 @@ def runs(
     dialect: str | None = None,
     strict: bool = False,
     max_line_bytes: int = MAX_LINE_BYTES,
+    max_result_bytes: int | None = None,
     on_malformed: OnMalformed | None = None,
 ) -> Iterator[Run]:
     """The runs of a source with several sessions in it, one after the other, of any dialects.
@@ -431,6 +452,7 @@ def runs(
         "dialect": dialect,
         "strict": strict,
         "max_line_bytes": max_line_bytes,
+        "max_result_bytes": max_result_bytes,
         "on_malformed": on_malformed,
     }
     return split(chunks(source)[0], options)

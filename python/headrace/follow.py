@@ -254,7 +254,9 @@ def follow(
     state: bool = False,
     dialect: str | None = None,
     strict: bool = False,
+    spans: bool = False,
     max_line_bytes: int = api.MAX_LINE_BYTES,
+    max_result_bytes: int | None = None,
     on_malformed: api.OnMalformed | None = None,
 ) -> Follow:
     """The events of a session file that is being written, each as soon as its line is whole.
@@ -286,7 +288,9 @@ def follow(
             dialect=dialect,
             kinds=kinds,
             strict=strict,
+            spans=spans,
             max_line_bytes=max_line_bytes,
+            max_result_bytes=max_result_bytes,
             on_malformed=on_malformed,
         )
 

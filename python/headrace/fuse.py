@@ -11,11 +11,11 @@ import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from .pure.run import agent_name
+from .pure.run import agent_name, beginning
 from .pure.run.usage import difference
 from .result import copied
 
-__all__ = ["Part", "fuse", "match_calls"]
+__all__ = ["Part", "cut_results", "fuse", "match_calls"]
 
 Facts = dict[str, Any]
 
@@ -295,6 +295,19 @@ class _Fusion:
         return run, self.sources
 
 
+def cut_results(run: Facts, most: int) -> None:
+    """Cuts the results of which an engine with ``cut_later`` has told that more came than is to be kept."""
+    agents = {agent["tool_call_id"]: agent for agent in run["subagents"]}
+    for call in run["tool_calls"]:
+        cut = call.get("cut", {})
+        if "result" in cut:
+            call["result"] = beginning(call["result"], most)
+        if "raw_output" in cut:
+            call["raw_output"] = None
+        if call["id"] in agents and agents[call["id"]]["result"] is not None:
+            agents[call["id"]]["result"] = beginning(agents[call["id"]]["result"], most)
+
+
 # ------------------------------------------------------------ calls of one thread
 
 
@@ -304,11 +317,13 @@ def _fill(item: _Item, told: Facts, diffs: list[Facts], source: Facts) -> None:
         if facts[key] is None and told[key] is not None:
             value = told[key]
             item.take(key, copied(value) if isinstance(value, dict) else value, source)
+            _take_cut(facts, told, key)
     if facts["ok"] is None and told["ok"] is not None:
         item.take("ok", told["ok"], source)
         item.take("status", told["status"], source)
     mine, theirs = facts["raw_output"], told["raw_output"]
     if mine is not theirs and isinstance(mine, dict) and isinstance(theirs, dict):
+        _take_cut(facts, told, "raw_output")
         for key, value in theirs.items():
             if key not in mine:
                 mine[key] = value
@@ -316,6 +331,13 @@ def _fill(item: _Item, told: Facts, diffs: list[Facts], source: Facts) -> None:
                     item.marks[f".raw_output.{key}"] = source
     if diffs and not item.diffs:
         _add_diffs(item, diffs, source)
+
+
+def _take_cut(facts: Facts, told: Facts, key: str) -> None:
+    """What was taken from a file is to be cut, if its engine said so."""
+    cut = told.get("cut", {}).get(key)
+    if cut is not None and key not in facts.get("cut", {}):
+        facts["cut"] = {**facts.get("cut", {}), key: copied(cut)}
 
 
 def _add_diffs(item: _Item, diffs: list[Facts], source: Facts) -> None:

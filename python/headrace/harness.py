@@ -63,7 +63,9 @@ class Harness:
         only: Iterable[str] | None = None,
         state: bool = False,
         strict: bool = False,
+        spans: bool = False,
         max_line_bytes: int = MAX_LINE_BYTES,
+        max_result_bytes: int | None = None,
         on_malformed: OnMalformed | None = None,
         memory_limit: int = 64 << 20,
         spill_dir: Argument | None = None,
@@ -82,7 +84,9 @@ class Harness:
             dialect=dialect,
             kinds=_kinds(only, state),
             strict=strict,
+            spans=spans,
             max_line_bytes=max_line_bytes,
+            max_result_bytes=max_result_bytes,
             on_malformed=on_malformed,
         )
         self._own_intake = intake is None

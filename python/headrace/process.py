@@ -44,7 +44,7 @@ class Process(Harness):
             behind may hold stdout open after it; then the group is stopped. None waits for ever. With ``stdin=PIPE``
             it counts from `close_stdin` only.
         grace: seconds between SIGTERM and SIGKILL when the group is stopped.
-        dialect, only, state, strict, max_line_bytes, on_malformed: as for `events`.
+        dialect, only, state, strict, spans, max_line_bytes, max_result_bytes, on_malformed: as for `events`.
         memory_limit, spill_dir, spill_limit: where what waits is kept: bytes in memory, the folder of the spill file,
             and bytes in that at most.
         on_stderr: called with all of stderr, piece by piece, in a thread of its own.

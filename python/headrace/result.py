@@ -177,8 +177,11 @@ class Report(_Facts):
         salvaged: records got back from malformed lines.
         lossy: records in whose text something had to become U+FFFD.
         blank: blank lines.
+        event_records: records that became events, or that events rest on.
         unknown: records of types that the dialect does not know, counted by type.
         ignored: records that say nothing for events, counted by rule.
+        unknown_sizes, ignored_sizes: their bytes by type and by rule. The bytes of a record that was salvaged stay with
+            its malformed line.
         truncated: the stream ends in the middle of a line.
         malformed_lines: line, offset, reason and the first 200 bytes of the first 1,000 malformed lines.
     """
@@ -195,10 +198,36 @@ class Report(_Facts):
     unknown_bytes: int
     malformed_bytes: int
     blank_bytes: int
+    event_records: int
     unknown: dict[str, int]
+    unknown_sizes: dict[str, int]
     ignored: dict[str, int]
+    ignored_sizes: dict[str, int]
     truncated: bool
     malformed_lines: list[dict[str, Any]]
+
+    def explain(self) -> str:
+        r"""The account in words: how the bytes split, by which rules and types, and the first malformed lines.
+
+        Several lines of text, for people and safe for a terminal: what the wire said is escaped.
+
+        >>> from headrace import reduce
+        >>> lines = b'{"type": "text", "content": "Hi"}', b'{"type": "mood"}', b"", b"\x1b[2Joops"
+        >>> print(reduce(b"\n".join(lines)).report.explain())
+        60 bytes in 4 lines:
+          events     34   56.7%  1 record
+          ignored     0    0.0%  0 records
+          unknown    17   28.3%  1 record, by type:
+                     17   28.3%  mood: 1
+          malformed   8   13.3%  1 line
+                     line 4, byte 52: not JSON: \x1b[2Joops
+          blank       1    1.7%  1 line
+        The stream ends in the middle of a line.
+        The sums add up: no byte is missing.
+        """
+        from ._explain import told
+
+        return told(self)
 
     def __repr__(self) -> str:
         return (
@@ -259,7 +288,8 @@ class Run(_Facts):
         messages: what persons and agents said, sub-agents included: role, text, images, message_id, model,
             parent, line.
         tool_calls: id, name, kind, title, input, status, ok (None: no result was seen), result, raw_output, parent (id
-            of the delegating call), exit_code, started_at, ended_at (ISO 8601), duration_ms.
+            of the delegating call), exit_code, started_at, ended_at (ISO 8601), duration_ms; and cut where
+            ``max_result_bytes`` was given and more came than is kept: how many bytes, and the record that has them.
         plan: the last plan, None if there was none.
         subagents: tool_call_id, name, texts, thinking, tool_calls, result of each sub-agent.
         usage: ``calls`` (the sum over distinct model calls), ``run`` (the harness's own total, None if it prints none)

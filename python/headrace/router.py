@@ -71,7 +71,9 @@ class Router:
         *,
         dialect: str | None = None,
         strict: bool = False,
+        spans: bool = False,
         max_line_bytes: int = api.MAX_LINE_BYTES,
+        max_result_bytes: int | None = None,
         on_malformed: api.OnMalformed | None = None,
     ) -> Run:
         """Reads the source to its end, calls the handlers in the order of the stream, and returns the run.
@@ -84,7 +86,9 @@ class Router:
             kinds=kinds,
             types=set(self._records),
             strict=strict,
+            spans=spans,
             max_line_bytes=max_line_bytes,
+            max_result_bytes=max_result_bytes,
             on_malformed=on_malformed,
         )
         api._attach(stream, source)

@@ -46,9 +46,10 @@ class Stream:
 class File(Stream):
     """A session file, held in memory: it may have to be cut to the turns that a stream shows."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, max_result_bytes: int | None = None) -> None:
         blocks, name = chunks(source)
         self.data = b"".join(blocks)
+        self._max_result_bytes = max_result_bytes
         engine = self._engine(None)
         engine.attach_chunks(iter([self.data]), name)
         super().__init__(engine, name)
@@ -78,7 +79,7 @@ class File(Stream):
         }
 
     def _engine(self, dialect: str | None) -> Any:
-        return _backend.Engine(dialect=dialect, kinds=KINDS)
+        return _backend.Engine(dialect=dialect, kinds=KINDS, max_result_bytes=self._max_result_bytes, cut_later=True)
 
     # ------------------------------------------------------------ turns
 

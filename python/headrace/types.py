@@ -239,6 +239,14 @@ StateUpdate = (
 # ---------------------------------------------------------------- the event
 
 
+class Span(TypedDict):
+    """Where the record stands that made an event come: ``extra["span"]`` with ``spans=True``."""
+
+    line: int  # 1-based
+    offset: int  # of its first byte in the stream, after decompression
+    bytes: int  # its length, line end not included
+
+
 class OutputEvent(TypedDict):
     update: SessionUpdate | StateUpdate
     sessionId: NotRequired[str]
@@ -246,7 +254,7 @@ class OutputEvent(TypedDict):
     timestamp: NotRequired[str]  # the harness's own clock, ISO 8601
     model: NotRequired[str]  # the model that the harness named for this line
     parentToolCallId: NotRequired[str]  # on a sub-agent's line: the call that delegated to it
-    extra: NotRequired[dict[str, Any]]  # other facts of the line; {"retract": n} on chunks, see the docs
+    extra: NotRequired[dict[str, Any]]  # other facts of the line; "retract": n on chunks, "span": Span with spans=True
 
 
 # ---------------------------------------------------------------- lifecycle of a process

@@ -16,7 +16,7 @@ from .safe import safe
 
 __all__ = ["FAILED", "NOT_COMPLETED", "VERBS", "app", "complain", "reading_options"]
 
-VERBS = ("run", "events", "detect", "exec")
+VERBS = ("run", "events", "check", "detect", "exec")
 """Each is a module of this package that holds a click command named ``command``."""
 
 NOT_COMPLETED = 1
@@ -61,8 +61,10 @@ class _App(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=(
         "\b\nExit codes:\n"
-        "  0    done; of `run`: every run completed; of `detect`: every file has a dialect\n"
-        "  1    a run did not complete (`run`); a file has no dialect that headrace knows (`detect`)\n"
+        "  0    done; of `run`: every run completed; of `check`: every line could be read; of `detect`: every file\n"
+        "       has a dialect\n"
+        "  1    a run did not complete (`run`); a file has malformed lines (`check`), or no dialect that headrace\n"
+        "       knows (`check`, `detect`)\n"
         "  2    wrong usage, a source that can't be read, or output that can't be written\n"
         "  130  Ctrl-C\n"
         "  141  who read the output has closed the pipe"

@@ -63,8 +63,9 @@ read, 130 Ctrl-C, 141 who read the output has closed the pipe.""",
     "--only", multiple=True, metavar="KIND[,KIND...]", callback=_kinds, help=f"Only these kinds: {', '.join(KINDS)}."
 )
 @click.option("--state", is_flag=True, help="The state events too: session, turns, retries, approvals, end, ...")
+@click.option("--spans", is_flag=True, help="Each event says line, offset and bytes of its record (extra.span).")
 @reading_options
-def command(file: str, only: set[str] | None, state: bool, dialect: str | None, strict: bool) -> None:
+def command(file: str, only: set[str] | None, state: bool, spans: bool, dialect: str | None, strict: bool) -> None:
     """Prints the events of FILE as JSON lines, each as soon as it is there.
 
     A number that JSON can't hold (NaN, Infinity) is null. In a pipe nothing waits in a buffer while there is nothing
@@ -73,7 +74,7 @@ def command(file: str, only: set[str] | None, state: bool, dialect: str | None, 
     lines = _Lines()
     with opened(file, waiting=lines.flush, progress=not sys.stdout.isatty()) as source:
         try:
-            for event in api.events(source, only=only, state=state, dialect=dialect, strict=strict):
+            for event in api.events(source, only=only, state=state, spans=spans, dialect=dialect, strict=strict):
                 lines.add(dumps(event))
         finally:
             lines.flush()

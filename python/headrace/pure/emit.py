@@ -72,8 +72,8 @@ class Call:
 class Emitter:
     """Turns what mappers say into events for a sink.
 
-    ``line``, ``offset`` and ``surrogates`` are set by the parser before each record; ``lossy`` tells it afterwards that
-    a text of the record could not be shown as it was.
+    ``line``, ``offset``, ``size`` and ``surrogates`` are set by the parser before each record; ``lossy`` tells it
+    afterwards that a text of the record could not be shown as it was.
     """
 
     def __init__(self, sink: Callable[[Event], None], dialect: str) -> None:
@@ -81,6 +81,7 @@ class Emitter:
         self.dialect = dialect
         self.line = 0
         self.offset = 0
+        self.size = 0
         self.surrogates = False  # the record may hold halves of surrogate pairs
         self.lossy = False
         self.session: dict[str, str] = {}  # what session() said so far
@@ -437,7 +438,7 @@ class Emitter:
     def _event(self, update: dict[str, Any], stamp: Stamp) -> Event:
         for name in Stamp.__slots__:
             setattr(stamp, name, self._value(getattr(stamp, name)))
-        return Event(update, stamp, self.line, self.offset)
+        return Event(update, stamp, self.line, self.offset, self.size)
 
     def _thread(self, name: str | None) -> Thread:
         thread = self._threads.get(name)

@@ -96,7 +96,10 @@ class Engine(_Pull):
         kinds: Collection[str] | None = None,
         types: Collection[str] | None = None,
         strict: bool = False,
+        spans: bool = False,
         max_line_bytes: int = 256 << 20,
+        max_result_bytes: int | None = None,
+        cut_later: bool = False,
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         super().__init__()
@@ -105,12 +108,17 @@ class Engine(_Pull):
         for kind in kinds or ():
             if kind not in ev.KINDS:
                 raise ValueError(f"no event kind is called {kind!r}")
+        if max_result_bytes is not None and max_result_bytes < 0:
+            raise ValueError("max_result_bytes is negative")
         self._parser = Parser(
             dialect=dialect,
             kinds=kinds,
             types=types,
             strict=strict,
+            spans=spans,
             max_line_bytes=max_line_bytes,
+            max_result_bytes=max_result_bytes,
+            cut_later=cut_later,
             on_malformed=on_malformed,
         )
 

@@ -69,16 +69,17 @@ class Event:
         call: number of the tool call (tool events only): an id may name several calls, a number names one.
         retract: characters of this thread and kind that a chunk takes back first.
         facts: more for the reducer, never shown in the event: see ``emit``.
-        line, offset: where in the source.
+        line, offset, size: the record in the source that made it come; line 0 for none.
     """
 
-    __slots__ = ("block", "call", "facts", "line", "offset", "retract", "stamp", "update")
+    __slots__ = ("block", "call", "facts", "line", "offset", "retract", "size", "stamp", "update")
 
-    def __init__(self, update: dict[str, Any], stamp: Stamp, line: int, offset: int) -> None:
+    def __init__(self, update: dict[str, Any], stamp: Stamp, line: int, offset: int, size: int) -> None:
         self.update = update
         self.stamp = stamp
         self.line = line
         self.offset = offset
+        self.size = size
         self.block = 0
         self.call = 0
         self.retract = 0
@@ -89,7 +90,13 @@ class Event:
         kind: str = self.update["sessionUpdate"]
         return kind
 
-    def to_dict(self) -> dict[str, Any]:
+    @property
+    def span(self) -> dict[str, int]:
+        """Where the record stands, as ``extra`` and cut results tell it."""
+        return {"line": self.line, "offset": self.offset, "bytes": self.size}
+
+    def to_dict(self, spans: bool = False) -> dict[str, Any]:
+        """The event as users get it; with ``spans``, its ``extra`` says where its record stands."""
         stamp = self.stamp
         event: dict[str, Any] = {"update": writable(self.update)}
         for key, value in zip(
@@ -101,6 +108,8 @@ class Event:
                 event[key] = writable(value)
         if self.retract:
             event["extra"] = {**event.get("extra", {}), "retract": self.retract}
+        if spans and self.line:
+            event["extra"] = {**event.get("extra", {}), "span": self.span}
         return event
 
 
@@ -163,6 +172,26 @@ def digits(number: int) -> str:
     half = number.bit_length() * 3 // 20  # about half of its digits
     high, low = divmod(number, 10**half)
     return digits(high) + digits(low).zfill(half)
+
+
+def size(value: Any) -> int:
+    """About how many bytes a JSON value takes to keep: those of the texts and keys in it, those of the digits of an
+    integer beyond 64 bits, and 8 for each value."""
+    total = 0
+    due = [value]
+    while due:
+        inner = due.pop()
+        total += 8
+        if isinstance(inner, str):
+            total += len(inner.encode())
+        elif isinstance(inner, dict):
+            total += sum(len(key.encode()) for key in inner)
+            due.extend(inner.values())
+        elif isinstance(inner, list):
+            due.extend(inner)
+        elif type(inner) is int and not -(2**63) <= inner < 2**64:
+            total += len(digits(inner))
+    return total
 
 
 def writable(value: Any) -> Any:

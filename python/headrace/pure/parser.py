@@ -28,7 +28,10 @@ class Parser:
         kinds: event kinds to give out; None for all but ``state``.
         types: native types of records that are given out too, each before its events.
         strict: salvage nothing, raise MalformedLine.
+        spans: each event says where its record stands.
         max_line_bytes: longer lines are dropped and reported.
+        max_result_bytes: how much of each tool result the run keeps; None for all.
+        cut_later: only tell what is to be cut, and keep all of it.
         on_malformed: called with each malformed line's dict.
     """
 
@@ -39,19 +42,25 @@ class Parser:
         kinds: Collection[str] | None = None,
         types: Collection[str] | None = None,
         strict: bool = False,
+        spans: bool = False,
         max_line_bytes: int = 256 << 20,
+        max_result_bytes: int | None = None,
+        cut_later: bool = False,
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         self.detection: Detection | None = None
         self._kinds = frozenset(ev.KINDS) - {ev.STATE} if kinds is None else frozenset(kinds)
         self._types = frozenset(types or ())
         self._on_malformed = on_malformed
+        self._spans = spans
         self._tail: list[dict[str, Any]] = []  # the malformed lines since the last record
+        self._tail_size = 0  # bytes of the first of them
         self._intake = Intake(strict=strict, max_line_bytes=max_line_bytes)
         self._detector = Detector()
         self._waiting: list[Record] = []  # until the dialect is known
         self._mapper: Mapper | None = None
-        self._reducer = Reducer()
+        self._told = False  # an event came of the record
+        self._reducer = Reducer(max_result_bytes, cut_later)
         self._out: Out = []
         self._emitter: Emitter | None = None
         self._closed = False
@@ -143,6 +152,8 @@ class Parser:
         return self._intake.report
 
     def _malformed(self, entry: dict[str, Any]) -> None:
+        if not self._tail:
+            self._tail_size = self._intake.malformed_size
         if len(self._tail) < MAX_TAIL:
             self._tail.append(entry)
         if self._on_malformed is not None:
@@ -153,10 +164,11 @@ class Parser:
         tail = getattr(self._mapper, "tail", None)
         emitter = self._emitter
         if tail is not None and self._tail and emitter is not None:
-            place = emitter.line, emitter.offset
-            emitter.line, emitter.offset = self._tail[0]["line"], self._tail[0]["offset"]
+            place = emitter.line, emitter.offset, emitter.size
+            first = self._tail[0]
+            emitter.line, emitter.offset, emitter.size = first["line"], first["offset"], self._tail_size
             tail([entry["text"] for entry in self._tail])
-            emitter.line, emitter.offset = place
+            emitter.line, emitter.offset, emitter.size = place
 
     def _take(self, record: Record) -> None:
         self._tail.clear()
@@ -190,10 +202,12 @@ class Parser:
         if mapper is None or emitter is None:
             self._report.unknown_type(record, record.type)
             return
-        emitter.line, emitter.offset = record.line, record.offset
+        emitter.line, emitter.offset, emitter.size = record.line, record.offset, len(record.raw)
         emitter.surrogates, emitter.lossy = record.may_hold_surrogates, False
+        self._told = False
         outcome = mapper.map(record)
-        if outcome is None:
+        # of a record to be left out, what stands around it, or that it comes now, may still make an event
+        if outcome is None or (isinstance(outcome, str) and self._told):
             self._report.event(record)
         elif isinstance(outcome, str):
             self._report.ignore(record, outcome)
@@ -203,6 +217,7 @@ class Parser:
             self._report.lossy += 1
 
     def _sink(self, event: Event) -> None:
+        self._told = True
         self._reducer.take(event)
         if event.kind in self._kinds:
-            self._out.append(event.to_dict())
+            self._out.append(event.to_dict(self._spans))

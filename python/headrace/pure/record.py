@@ -146,6 +146,8 @@ class Intake:
         """Whether an object found on a damaged line has the shape of a top-level record; may be set at any time."""
         self.is_document = is_document or (lambda value: False)
         """Whether an object that is the whole source is a document of some dialect; may be set at any time."""
+        self.malformed_size = 0
+        """Bytes of the malformed line that `on_malformed` is told of, line end not included."""
         self._framer = Framer(max_line_bytes)
         self._strict = strict
         self.on_malformed = on_malformed
@@ -282,6 +284,7 @@ class Intake:
     def _malformed(self, line: Line, reason: str) -> None:
         if not line.ended:
             self.report.truncated = True
+        self.malformed_size = line.size - line.ended if line.too_long else len(line.body)
         self.report.malformed_line(line.number, line.offset, line.size, reason, line.body, self.on_malformed)
         if self._strict:
             self._failed = line.number, line.offset, reason

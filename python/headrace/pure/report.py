@@ -45,10 +45,12 @@ class Report:
         self.malformed_bytes = 0
         self.blank_bytes = 0
         """Blank lines, and a byte order mark."""
-        self.unknown: dict[str, int] = {}
-        """Records of unknown types, counted by native type."""
-        self.ignored: dict[str, int] = {}
-        """What was left out on purpose, counted by rule."""
+        self.event_records = 0
+        """Records that a dialect knows."""
+        self.unknown: dict[str, list[int]] = {}
+        """Records of unknown types: how many and their bytes, by native type."""
+        self.ignored: dict[str, list[int]] = {}
+        """What was left out on purpose: how many and their bytes, by rule."""
         self.truncated = False
         """The stream ends in a line without LF that is not valid."""
         self.malformed_lines: list[dict[str, Any]] = []
@@ -62,6 +64,7 @@ class Report:
 
     def event(self, record: Record) -> None:
         """A dialect knows this record."""
+        self.event_records += 1
         self.event_bytes += record.share
 
     def ignore(self, record: Record, rule: str) -> None:
@@ -71,7 +74,7 @@ class Report:
     def unknown_type(self, record: Record, native_type: str | None) -> None:
         """No dialect knows a record of this type."""
         self.unknown_bytes += record.share
-        _count(self.unknown, native_type)
+        _count(self.unknown, native_type, record.share)
 
     def lossy_record(self) -> None:
         """Half a character in a record's text became U+FFFD. A record that was salvaged so is counted already."""
@@ -81,7 +84,7 @@ class Report:
 
     def ignore_bytes(self, size: int, rule: str) -> None:
         self.ignored_bytes += size
-        _count(self.ignored, rule)
+        _count(self.ignored, rule, size)
 
     def malformed_line(
         self,
@@ -117,18 +120,27 @@ class Report:
             "unknown_bytes": self.unknown_bytes,
             "malformed_bytes": self.malformed_bytes,
             "blank_bytes": self.blank_bytes,
-            "unknown": dict(sorted(self.unknown.items())),
-            "ignored": dict(sorted(self.ignored.items())),
+            "event_records": self.event_records,
+            "unknown": _column(self.unknown, 0),
+            "unknown_sizes": _column(self.unknown, 1),
+            "ignored": _column(self.ignored, 0),
+            "ignored_sizes": _column(self.ignored, 1),
             "truncated": self.truncated,
             "malformed_lines": [dict(entry) for entry in self.malformed_lines],
         }
 
 
-def _count(counts: dict[str, int], name: str | None) -> None:
+def _column(tallies: dict[str, list[int]], at: int) -> dict[str, int]:
+    return {name: tally[at] for name, tally in sorted(tallies.items())}
+
+
+def _count(tallies: dict[str, list[int]], name: str | None, size: int) -> None:
     """Counts a name that the input chose: neither many nor long nor odd ones may grow the account."""
     name = "(none)" if name is None else name[:_MAX_NAME]
-    if name not in counts:
+    if name not in tallies:
         name = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in name)
-        if name not in counts and len(counts) >= MAX_NAMES:
+        if name not in tallies and len(tallies) >= MAX_NAMES:
             name = "(other)"
-    counts[name] = counts.get(name, 0) + 1
+    tally = tallies.setdefault(name, [0, 0])
+    tally[0] += 1
+    tally[1] += size

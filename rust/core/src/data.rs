@@ -1,10 +1,11 @@
 //! JSON data that goes out: borrowed from the wire where it stands there, built where it does not.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::json::{Kind, Tape, Text, Value};
+use crate::json::{Kind, Tape, Text, Value, View};
 use crate::number::Number;
 
 /// A JSON value on its way into events and runs.
@@ -144,6 +145,26 @@ impl<'a> Data<'a> {
         }
     }
 
+    /// About how many bytes it takes to keep: those of the texts and keys in it, those of the digits of an integer
+    /// beyond 64 bits, and 8 for each value.
+    pub fn size(&self) -> u64 {
+        match self {
+            Data::Text(text) => VALUE + text.len() as u64,
+            Data::Wire(value) => wire_size(*value),
+            Data::Raw(text) => {
+                let mut tape = Tape::new();
+                tape.parse_lax(text)
+                    .map_or(VALUE, |doc| wire_size(doc.root()))
+            }
+            Data::List(items) => VALUE + items.iter().map(Data::size).sum::<u64>(),
+            Data::Map(members) => {
+                let members = members.iter();
+                VALUE + members_size(members.map(|(key, value)| (Cow::from(&**key), value.size())))
+            }
+            _ => VALUE,
+        }
+    }
+
     /// The JSON text of it, kept for later.
     pub fn to_raw(&self) -> Box<[u8]> {
         let mut out = Vec::new();
@@ -240,6 +261,31 @@ pub fn map<'a, const N: usize>(members: [(&'static str, Data<'a>); N]) -> Data<'
 
 fn first_byte(text: &[u8]) -> Option<u8> {
     text.iter().find(|byte| !b" \t\r\n".contains(byte)).copied()
+}
+
+/// What a value counts for by itself.
+const VALUE: u64 = 8;
+
+fn wire_size(value: Value<'_>) -> u64 {
+    let inside = match value.view() {
+        View::String(text) => text.lossy().len() as u64,
+        View::Number if value.is_integer() && value.as_u64().is_none() => value.raw().len() as u64,
+        View::Array(items) => items.map(wire_size).sum(),
+        View::Object(entries) => {
+            members_size(entries.map(|(key, item)| (key.lossy(), wire_size(item))))
+        }
+        _ => 0,
+    };
+    VALUE + inside
+}
+
+/// Of the members of an object, from the size of each; of a repeated key the last one counts.
+fn members_size<'k>(members: impl Iterator<Item = (Cow<'k, str>, u64)>) -> u64 {
+    let members: HashMap<Cow<'k, str>, u64> = members.collect();
+    members
+        .iter()
+        .map(|(key, size)| key.len() as u64 + size)
+        .sum()
 }
 
 fn write_wire(value: Value<'_>, out: &mut Vec<u8>) {

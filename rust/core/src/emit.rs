@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::data::Data;
 use crate::dialect::Dialect;
 use crate::event::{
-    Chunk, Content, Event, Facts, Image, Item, Kind, Location, PlanEntry, Sink, Stamp, State,
-    Tokens, ToolCall, ToolCallUpdate, Update as EventUpdate, Usage,
+    Chunk, Content, Event, Facts, Image, Item, Kind, Location, Place, PlanEntry, Sink, Stamp,
+    State, Tokens, ToolCall, ToolCallUpdate, Update as EventUpdate, Usage,
 };
 use crate::json::{Str, Text};
 use crate::tool;
@@ -144,8 +144,8 @@ pub struct Memory {
     turn: u32,
     usages: HashMap<String, Box<[u8]>>,
     session: Vec<(Cow<'static, str>, String)>,
-    /// Line and offset of the last record.
-    place: (u64, u64),
+    /// Of the last record.
+    place: Place,
 }
 
 impl Memory {
@@ -161,7 +161,7 @@ impl Memory {
             turn: 0,
             usages: HashMap::new(),
             session: Vec::new(),
-            place: (0, 0),
+            place: Place::default(),
         }
     }
 
@@ -186,8 +186,8 @@ impl Memory {
         (self.block_count, self.call_count)
     }
 
-    /// Line and offset of the last record: where what the end of the stream brings is said to stand.
-    pub fn place(&self) -> (u64, u64) {
+    /// Of the last record: where what the end of the stream brings is said to stand.
+    pub fn place(&self) -> Place {
         self.place
     }
 
@@ -217,8 +217,7 @@ impl Memory {
 pub struct Emitter<'s> {
     memory: &'s mut Memory,
     sink: &'s mut dyn Sink,
-    line: u64,
-    offset: u64,
+    place: Place,
     /// A text of the record could not be shown as it was.
     lossy: bool,
 }
@@ -303,14 +302,13 @@ impl<'a> Update<'a> {
 }
 
 impl<'s> Emitter<'s> {
-    /// An emitter for the record at `line` and `offset`.
-    pub fn new(memory: &'s mut Memory, sink: &'s mut dyn Sink, line: u64, offset: u64) -> Self {
-        memory.place = (line, offset);
+    /// An emitter for the record at that place.
+    pub fn new(memory: &'s mut Memory, sink: &'s mut dyn Sink, place: Place) -> Self {
+        memory.place = place;
         Emitter {
             memory,
             sink,
-            line,
-            offset,
+            place,
             lossy: false,
         }
     }
@@ -838,8 +836,7 @@ impl<'s> Emitter<'s> {
         self.sink.take(&Event {
             update,
             stamp,
-            line: self.line,
-            offset: self.offset,
+            place: self.place,
         });
     }
 
@@ -995,8 +992,7 @@ impl<'s> Emitter<'s> {
                 self.sink.take(&Event {
                     update: EventUpdate::Chunk(chunk),
                     stamp,
-                    line: self.line,
-                    offset: self.offset,
+                    place: self.place,
                 });
             }
         }

@@ -145,13 +145,35 @@ impl<'a> Stamp<'a> {
     }
 }
 
+/// Where a record stands in its stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Place {
+    /// Number of its line, 1-based; 0 for no record at all.
+    pub line: u64,
+    /// Byte offset of its first byte.
+    pub offset: u64,
+    /// Its bytes, line end not included.
+    pub size: u64,
+}
+
+impl Place {
+    /// As the `span` of events and cut results has it.
+    pub fn to_data(self) -> Data<'static> {
+        crate::data::map([
+            ("line", (self.line as i64).into()),
+            ("offset", (self.offset as i64).into()),
+            ("bytes", (self.size as i64).into()),
+        ])
+    }
+}
+
 /// One event.
 #[derive(Debug)]
 pub struct Event<'e> {
     pub update: Update<'e>,
     pub stamp: &'e Stamp<'e>,
-    pub line: u64,
-    pub offset: u64,
+    /// Of the record that made it come.
+    pub place: Place,
 }
 
 /// The update of an event, one variant for each shape.

@@ -12,7 +12,7 @@ use crate::event::{Event, Kinds, Sink};
 use crate::json::{Tape, Value};
 use crate::record::{Consumer, Error, Intake, Options, Record};
 use crate::report::{Malformed, Report};
-use crate::run::{Exit, Known, Reducer};
+use crate::run::{Exit, Known, Reducer, ResultLimit};
 
 /// Takes what comes out of a stream besides the run.
 pub trait Output: Sink {
@@ -45,6 +45,8 @@ struct Stream {
     kinds: Kinds,
     /// Whether the output gets the records too.
     records: bool,
+    /// Whether each event is to say where its record stands.
+    spans: bool,
     detector: Detector,
     detection: Option<Detection>,
     /// Records that wait until the dialect is known.
@@ -82,7 +84,7 @@ impl<'de> Deserialize<'de> for Mapping {
 /// A record kept for later.
 #[derive(Deserialize, Serialize)]
 struct Waiting {
-    text: Vec<u8>,
+    raw: Vec<u8>,
     line: u64,
     offset: u64,
     share: u64,
@@ -96,6 +98,7 @@ impl Parser {
         let mut stream = Stream {
             kinds,
             records: false,
+            spans: false,
             detector: Detector::default(),
             detection: None,
             waiting: Vec::new(),
@@ -111,6 +114,22 @@ impl Parser {
             intake: Intake::new(options),
             stream,
         }
+    }
+
+    /// Whoever shows the events shows where their records stand, too: see [`Event::place`].
+    pub fn with_spans(mut self) -> Self {
+        self.stream.spans = true;
+        self
+    }
+
+    pub fn has_spans(&self) -> bool {
+        self.stream.spans
+    }
+
+    /// The run keeps no more of each tool result.
+    pub fn with_result_limit(mut self, limit: ResultLimit) -> Self {
+        self.stream.reducer.limit_results(limit);
+        self
     }
 
     /// From now on the output gets each record too, before its events.
@@ -161,18 +180,19 @@ impl Parser {
             ..
         } = &mut self.stream;
         if let Some(Mapping { mapper, memory }) = mapping {
-            let (line, offset) = memory.place();
+            let last = memory.place();
             let mut tee = Tee {
                 reducer,
                 kinds: *kinds,
                 output,
+                told: false,
             };
             if let Some(first) = tail.first() {
                 let lines: Vec<&str> = tail.iter().map(|line| line.text.as_str()).collect();
-                let mut emitter = Emitter::new(memory, &mut tee, first.line, first.offset);
+                let mut emitter = Emitter::new(memory, &mut tee, first.place());
                 mapper.tail(&lines, &mut emitter);
             }
-            let mut emitter = Emitter::new(memory, &mut tee, line, offset);
+            let mut emitter = Emitter::new(memory, &mut tee, last);
             mapper.close(&mut emitter);
             emitter.finish();
             if emitter.is_lossy() {
@@ -281,10 +301,13 @@ struct Tee<'p> {
     reducer: &'p mut Reducer,
     kinds: Kinds,
     output: &'p mut dyn Output,
+    /// An event came.
+    told: bool,
 }
 
 impl Sink for Tee<'_> {
     fn take(&mut self, event: &Event<'_>) {
+        self.told = true;
         self.reducer.take(event);
         if self.kinds.has(event.kind()) {
             self.output.take(event);
@@ -304,7 +327,7 @@ impl Stream {
             return;
         }
         self.waiting.push(Waiting {
-            text: record.value.raw().to_vec(),
+            raw: record.raw.to_vec(),
             line: record.line,
             offset: record.offset,
             share: record.share,
@@ -325,16 +348,19 @@ impl Stream {
         }
         let mut tape = Tape::new();
         for kept in std::mem::take(&mut self.waiting) {
-            let doc = match kept.salvaged {
-                true => tape.parse_lax(&kept.text),
-                false => tape.parse(&kept.text),
+            let text;
+            let doc = if kept.salvaged {
+                text = String::from_utf8_lossy(&kept.raw);
+                tape.parse_lax(text.as_bytes())
+            } else {
+                tape.parse(&kept.raw)
             };
             let Ok(doc) = doc else {
                 continue; // can't be: it was parsed when it came
             };
             let record = Record {
                 value: doc.root(),
-                raw: &kept.text,
+                raw: &kept.raw,
                 line: kept.line,
                 offset: kept.offset,
                 share: kept.share,
@@ -369,18 +395,22 @@ impl Stream {
             reducer: &mut self.reducer,
             kinds: self.kinds,
             output,
+            told: false,
         };
-        let mut emitter = Emitter::new(memory, &mut tee, record.line, record.offset);
-        match mapper.map(record, &mut emitter) {
+        let mut emitter = Emitter::new(memory, &mut tee, record.place());
+        let outcome = mapper.map(record, &mut emitter);
+        if emitter.is_lossy() && !record.lossy {
+            report.lossy_record(); // the intake has counted the others
+        }
+        match outcome {
             Outcome::Mapped => report.event(record),
+            // what it is for says nothing, but what stands around it, or that it comes now, made an event
+            Outcome::Ignored(_) if tee.told => report.event(record),
             Outcome::Ignored(rule) => report.ignore(record, rule),
             Outcome::Unknown => {
                 let kind = record.native_type();
                 report.unknown_type(record, kind.map(|kind| kind.lossy()).as_deref());
             }
-        }
-        if emitter.is_lossy() && !record.lossy {
-            report.lossy_record(); // the intake has counted the others
         }
     }
 }

@@ -6,6 +6,7 @@ mod salvage;
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::event::Place;
 use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, MAX_TEXT_BYTES};
 use crate::json::{Decoder, Fitted, JsonError, Paths, Place, Reason, Str, Tape, Text, Value};
 use crate::report::{Malformed, Report};
@@ -59,6 +60,16 @@ impl<'a> Record<'a> {
     #[inline]
     pub fn places<const N: usize>(&self, paths: &[&[&str]; N], known: &mut Paths<N>) -> [Place; N] {
         known.places(paths, self.value, self.fitted.map(|fitted| fitted.shape()))
+    }
+
+    /// Where it stands in the stream.
+    #[inline]
+    pub fn place(&self) -> Place {
+        Place {
+            line: self.line,
+            offset: self.offset,
+            size: self.raw.len() as u64,
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{Data, map};
+use crate::event::Place;
 use crate::frame::KEPT_BYTES;
 use crate::record::Record;
 
@@ -27,9 +28,20 @@ pub struct Malformed {
     pub reason: Cow<'static, str>,
     /// Its first bytes.
     pub text: String,
+    /// How many it has, line end not included.
+    pub size: u64,
 }
 
 impl Malformed {
+    /// Where it stands in the stream.
+    pub fn place(&self) -> Place {
+        Place {
+            line: self.line,
+            offset: self.offset,
+            size: self.size,
+        }
+    }
+
     pub fn to_data(&self) -> Data<'_> {
         map([
             ("line", (self.line as i64).into()),
@@ -38,6 +50,13 @@ impl Malformed {
             ("text", self.text.as_str().into()),
         ])
     }
+}
+
+/// How many, and how many bytes of the input they stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Tally {
+    pub count: u64,
+    pub bytes: u64,
 }
 
 /// The account of a stream so far. Bytes of a line that has not ended yet are in none of the counts.
@@ -59,10 +78,12 @@ pub struct Report {
     pub malformed_bytes: u64,
     /// Blank lines, and a byte order mark.
     pub blank_bytes: u64,
-    /// Records of unknown types, counted by native type.
-    pub unknown: BTreeMap<String, u64>,
-    /// What was left out on purpose, counted by rule.
-    pub ignored: BTreeMap<String, u64>,
+    /// Records that a dialect knows.
+    pub event_records: u64,
+    /// Records of unknown types, by native type.
+    pub unknown: BTreeMap<String, Tally>,
+    /// What was left out on purpose, by rule.
+    pub ignored: BTreeMap<String, Tally>,
     /// The stream ends in a line without LF that is not valid.
     pub truncated: bool,
     /// The first [`MAX_MALFORMED_KEPT`] of them.
@@ -84,14 +105,16 @@ impl Report {
     /// As `Run.to_dict()["report"]` has it.
     pub fn to_data(&self) -> Data<'_> {
         let number = |value: u64| Data::from(value as i64);
-        let counts = |counts: &BTreeMap<String, u64>| {
-            let members = counts.iter();
+        let by_name = |tallies: &BTreeMap<String, Tally>, told: fn(&Tally) -> u64| {
+            let members = tallies.iter();
             Data::Map(
                 members
-                    .map(|(name, count)| (name.clone().into(), number(*count)))
+                    .map(|(name, tally)| (name.clone().into(), number(told(tally))))
                     .collect(),
             )
         };
+        let counts = |tallies| by_name(tallies, |tally| tally.count);
+        let sizes = |tallies| by_name(tallies, |tally| tally.bytes);
         let malformed = self.malformed_lines.iter().map(|line| line.to_data());
         map([
             ("bytes", number(self.bytes())),
@@ -106,8 +129,11 @@ impl Report {
             ("unknown_bytes", number(self.unknown_bytes)),
             ("malformed_bytes", number(self.malformed_bytes)),
             ("blank_bytes", number(self.blank_bytes)),
+            ("event_records", number(self.event_records)),
             ("unknown", counts(&self.unknown)),
+            ("unknown_sizes", sizes(&self.unknown)),
             ("ignored", counts(&self.ignored)),
+            ("ignored_sizes", sizes(&self.ignored)),
             ("truncated", self.truncated.into()),
             ("malformed_lines", Data::List(malformed.collect())),
         ])
@@ -116,6 +142,7 @@ impl Report {
     /// A dialect knows this record.
     #[inline]
     pub fn event(&mut self, record: &Record<'_>) {
+        self.event_records += 1;
         self.event_bytes += record.share;
     }
 
@@ -127,7 +154,8 @@ impl Report {
     /// No dialect knows a record of this type.
     pub fn unknown_type(&mut self, record: &Record<'_>, native_type: Option<&str>) {
         self.unknown_bytes += record.share;
-        count(&mut self.unknown, native_type.unwrap_or("(none)"));
+        let name = native_type.unwrap_or("(none)");
+        count(&mut self.unknown, name, record.share);
     }
 
     /// Half a character in a record's text became U+FFFD. A record that was salvaged so is counted already.
@@ -137,7 +165,7 @@ impl Report {
 
     pub(crate) fn ignore_bytes(&mut self, size: u64, rule: &str) {
         self.ignored_bytes += size;
-        count(&mut self.ignored, rule);
+        count(&mut self.ignored, rule, size);
     }
 
     pub(crate) fn malformed_line(
@@ -153,6 +181,10 @@ impl Report {
             offset: line.offset,
             reason: reason.into(),
             text: String::from_utf8_lossy(kept).into_owned(),
+            size: match line.too_long {
+                true => line.size - u64::from(line.ended),
+                false => line.body.len() as u64,
+            },
         };
         if self.malformed_lines.len() < MAX_MALFORMED_KEPT {
             self.malformed_lines.push(malformed.clone());
@@ -162,18 +194,21 @@ impl Report {
 }
 
 /// Counts a name that the input chose: neither many nor long ones may grow the account.
-fn count(counts: &mut BTreeMap<String, u64>, mut name: &str) {
+fn count(tallies: &mut BTreeMap<String, Tally>, mut name: &str, bytes: u64) {
     if name.len() > MAX_NAME
         && let Some((end, _)) = name.char_indices().nth(MAX_NAME)
     {
         name = &name[..end];
     }
-    if let Some(seen) = counts.get_mut(name) {
-        *seen += 1;
-        return;
-    }
-    if counts.len() >= MAX_NAMES {
-        name = "(other)";
-    }
-    *counts.entry(name.to_owned()).or_default() += 1;
+    let tally = match tallies.get_mut(name) {
+        Some(seen) => seen,
+        None => {
+            if tallies.len() >= MAX_NAMES {
+                name = "(other)";
+            }
+            tallies.entry(name.to_owned()).or_default()
+        }
+    };
+    tally.count += 1;
+    tally.bytes += bytes;
 }

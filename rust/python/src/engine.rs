@@ -8,7 +8,7 @@ use headrace_core::event::{Event, Kind, Kinds, Sink};
 use headrace_core::parser::{Output, Parser};
 use headrace_core::record::{self, Options};
 use headrace_core::report::Malformed;
-use headrace_core::run::Exit;
+use headrace_core::run::{Exit, ResultLimit};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -32,6 +32,7 @@ struct Collector<'c, 'py> {
     py: Python<'py>,
     builder: Box<Builder>,
     types: &'c HashSet<String>,
+    spans: bool,
     on_malformed: Option<&'c Py<PyAny>>,
     out: &'c mut VecDeque<Py<PyAny>>,
     failed: Option<PyErr>,
@@ -40,7 +41,7 @@ struct Collector<'c, 'py> {
 impl Sink for Collector<'_, '_> {
     fn take(&mut self, event: &Event<'_>) {
         if self.failed.is_none() {
-            match self.builder.event(self.py, event) {
+            match self.builder.event(self.py, event, self.spans) {
                 Ok(event) => self.out.push_back(event.into_any().unbind()),
                 Err(error) => self.failed = Some(error),
             }
@@ -107,6 +108,7 @@ fn parse(
         py,
         builder: Builder::take(),
         types,
+        spans: parser.has_spans(),
         on_malformed,
         out,
         failed: None,
@@ -141,14 +143,18 @@ impl Engine {
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (*, dialect=None, kinds=None, types=None, strict=false, max_line_bytes=268_435_456, on_malformed=None))]
+    #[allow(clippy::too_many_arguments)] // as Python's keywords
+    #[pyo3(signature = (*, dialect=None, kinds=None, types=None, strict=false, spans=false, max_line_bytes=268_435_456, max_result_bytes=None, cut_later=false, on_malformed=None))]
     fn new(
         py: Python<'_>,
         dialect: Option<&str>,
         kinds: Option<Vec<String>>,
         types: Option<HashSet<String>>,
         strict: bool,
+        spans: bool,
         max_line_bytes: u64,
+        max_result_bytes: Option<i64>,
+        cut_later: bool,
         on_malformed: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let dialect = match dialect {
@@ -175,6 +181,16 @@ impl Engine {
         let mut parser = Parser::new(dialect, wanted, options);
         if !types.is_empty() {
             parser = parser.with_records();
+        }
+        if spans {
+            parser = parser.with_spans();
+        }
+        if let Some(bytes) = max_result_bytes {
+            let negative = |_| PyValueError::new_err("max_result_bytes is negative");
+            parser = parser.with_result_limit(ResultLimit {
+                bytes: bytes.try_into().map_err(negative)?,
+                later: cut_later,
+            });
         }
         Ok(Engine {
             parser,

@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::collections::HashMap;
 
 use headrace_core::data::Data;
-use headrace_core::event::{Content, Event, Image, Item, Location, PlanEntry, Stamp, Update};
+use headrace_core::event::{
+    Content, Event, Image, Item, Location, Place, PlanEntry, Stamp, Update,
+};
 use headrace_core::json::{Str, Tape, Value, View};
 use headrace_core::number::Number;
 use pyo3::intern;
@@ -272,11 +274,12 @@ impl Builder {
 
     // ---------------------------------------------------------------- events
 
-    /// The dict of an event.
+    /// The dict of an event; with `spans`, its `extra` says where its record stands.
     pub fn event<'py>(
         &mut self,
         py: Python<'py>,
         event: &Event<'_>,
+        spans: bool,
     ) -> PyResult<Bound<'py, PyDict>> {
         let update = PyDict::new(py);
         let kind = self.name(py, event.kind().name());
@@ -343,7 +346,8 @@ impl Builder {
         }
         let dict = PyDict::new(py);
         put(&dict, intern!(py, "update"), update)?;
-        self.stamp(&dict, event.stamp, retract)?;
+        let span = (spans && event.place.line > 0).then_some(event.place);
+        self.stamp(&dict, event.stamp, retract, span)?;
         Ok(dict)
     }
 
@@ -352,6 +356,7 @@ impl Builder {
         dict: &Bound<'_, PyDict>,
         stamp: &Stamp<'_>,
         retract: usize,
+        span: Option<Place>,
     ) -> PyResult<()> {
         let py = dict.py();
         for (key, value) in [
@@ -365,7 +370,7 @@ impl Builder {
                 put(dict, key, self.name(py, value))?;
             }
         }
-        if stamp.extra.is_empty() && retract == 0 {
+        if stamp.extra.is_empty() && retract == 0 && span.is_none() {
             return Ok(());
         }
         let extra = PyDict::new(py);
@@ -375,6 +380,13 @@ impl Builder {
         }
         if retract > 0 {
             extra.set_item(intern!(py, "retract"), retract)?;
+        }
+        if let Some(place) = span {
+            let span = PyDict::new(py);
+            span.set_item(intern!(py, "line"), place.line)?;
+            span.set_item(intern!(py, "offset"), place.offset)?;
+            span.set_item(intern!(py, "bytes"), place.size)?;
+            put(&extra, intern!(py, "span"), span)?;
         }
         put(dict, intern!(py, "extra"), extra)
     }

@@ -33,11 +33,12 @@ class Text:
 
 
 class Call:
-    __slots__ = ("announced", "facts", "order")
+    __slots__ = ("announced", "cuts", "facts", "order")
 
     def __init__(self) -> None:
         self.announced = False
         self.order: str | None = None
+        self.cuts: dict[str, dict[str, Any]] = {}  # of what more came than is kept
         self.facts: dict[str, Any] = {
             "id": None,
             "name": None,
@@ -55,11 +56,22 @@ class Call:
             "duration_ms": None,
         }
 
+    def to_dict(self) -> dict[str, Any]:
+        cuts = {name: self.cuts[name] for name in ("result", "raw_output") if name in self.cuts}
+        return {**self.facts, **({"cut": cuts} if cuts else {})}
+
 
 class Reducer:
-    """Takes events one by one; ``to_dict`` gives the run so far at any moment."""
+    """Takes events one by one; ``to_dict`` gives the run so far at any moment.
 
-    def __init__(self) -> None:
+    Args:
+        max_result_bytes: how much of each tool result is kept; None for all.
+        cut_later: only tell what is to be cut, and keep all of it: somebody else has to see it first.
+    """
+
+    def __init__(self, max_result_bytes: int | None = None, cut_later: bool = False) -> None:
+        self._most = max_result_bytes
+        self._cut_later = cut_later
         self.session: dict[str, Any] = {}
         self.texts: list[Text] = []  # of all threads and kinds, in order of their first chunk
         self.blocks: dict[int, Text] = {}  # the same by number
@@ -142,32 +154,33 @@ class Reducer:
         facts["started_at"] = event.facts.get("started_at") or event.stamp.timestamp
         call.order = event.facts.get("order")
         self._status(facts, update["status"])
-        self._content(event, facts)
+        self._content(event, call)
         self.progress.called(event)
 
     def _call_update(self, event: Event) -> None:
-        facts, update = self._call_of(event).facts, event.update
+        call, update = self._call_of(event), event.update
+        facts = call.facts
         if "status" in update:
             self._status(facts, update["status"])
         if "title" in update:
             facts["title"] = update["title"]
         if "rawOutput" in update:
-            facts["raw_output"] = update["rawOutput"]
+            self._raw_output(event, call)
         for key in ("input", "name", "kind", "exit_code", "duration_ms", "started_at"):
             if event.facts.get(key) is not None:
                 facts[key] = event.facts[key]
         if event.facts["done"]:
             facts["ended_at"] = event.facts.get("ended_at") or event.stamp.timestamp
-        self._content(event, facts)
+        self._content(event, call)
         if event.facts.get("result") is not None:
-            facts["result"] = event.facts["result"]
+            self._result(event, call, event.facts["result"])
         self.progress.updated(event)
 
     def _status(self, facts: dict[str, Any], status: str) -> None:
         facts["status"] = status
         facts["ok"] = {"completed": True, "failed": False}.get(status)
 
-    def _content(self, event: Event, facts: dict[str, Any]) -> None:
+    def _content(self, event: Event, call: Call) -> None:
         if event.facts.get("no_result"):
             return
         texts = [
@@ -176,7 +189,28 @@ class Reducer:
             if item["type"] == "content" and item["content"]["type"] == "text"
         ]
         if texts:
-            facts["result"] = "\n".join(texts)
+            self._result(event, call, "\n".join(texts))
+
+    def _result(self, event: Event, call: Call, text: str) -> None:
+        """Keeps the first bytes of a result, or a few less where these would end within a character."""
+        call.cuts.pop("result", None)
+        if self._most is not None:
+            size = len(text.encode())
+            if size > self._most:
+                call.cuts["result"] = {"bytes": size, "span": event.span}
+                text = text if self._cut_later else beginning(text, self._most)
+        call.facts["result"] = text
+
+    def _raw_output(self, event: Event, call: Call) -> None:
+        """Keeps it whole or not at all: a part of a structure is none."""
+        call.cuts.pop("raw_output", None)
+        raw = event.update["rawOutput"]
+        if self._most is not None:
+            size = ev.size(raw)
+            if size > self._most:
+                call.cuts["raw_output"] = {"bytes": size, "span": event.span}
+                raw = raw if self._cut_later else None
+        call.facts["raw_output"] = raw
 
     # ------------------------------------------------------------ errors and states
 
@@ -215,7 +249,7 @@ class Reducer:
         it ended, ``exit`` what the caller knows besides."""
         shown = [text for text in self.texts if text.text]
         texts = [text.text for text in shown if text.kind == ev.MESSAGE and text.thread is None]
-        calls = [dict(call.facts) for call in self._ordered_calls()]
+        calls = [call.to_dict() for call in self._ordered_calls()]
         exit = exit or Exit()
         told = self.progress.decide(self, report, judge, exit)
         errors = [dict(error) for error in self.errors]
@@ -289,6 +323,11 @@ class Reducer:
                     "result": delegating["result"] if delegating else None,
                 }
         return list(threads.values())
+
+
+def beginning(text: str, most: int) -> str:
+    """As many of the first ``most`` bytes of a text as make up whole characters."""
+    return text.encode()[:most].decode("utf-8", "ignore")
 
 
 def agent_name(call: dict[str, Any] | None) -> str | None:

@@ -1,4 +1,5 @@
 use super::*;
+use crate::report::Tally;
 
 /// Line, offset, share, lossy, salvaged, raw.
 type Seen = (u64, u64, u64, bool, bool, Vec<u8>);
@@ -58,13 +59,20 @@ fn every_byte_is_accounted_for() {
         ),
         (26, 11, 5, 8)
     );
-    assert_eq!(report.ignored[NOT_AN_OBJECT], 3);
+    assert_eq!(
+        report.ignored[NOT_AN_OBJECT],
+        Tally {
+            count: 3,
+            bytes: 11
+        }
+    );
     assert!(!report.truncated);
     let oops = Malformed {
         line: 7,
         offset: 33,
         reason: "not JSON".into(),
         text: "oops".into(),
+        size: 4,
     };
     assert_eq!(report.malformed_lines, [oops]);
 }
@@ -252,7 +260,11 @@ fn names_that_the_input_chooses_stay_few_and_short() {
     }
     let unknown = &intake.report().unknown;
     assert_eq!(
-        (unknown.len(), unknown["(none)"], unknown["(other)"]),
+        (
+            unknown.len(),
+            unknown["(none)"].count,
+            unknown["(other)"].count
+        ),
         (1001, 1500, 501)
     );
     assert!(unknown.keys().all(|name| name.chars().count() <= 100));

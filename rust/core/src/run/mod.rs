@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::{Data, map};
 use crate::emit::cut_chars;
 use crate::event::{
-    Chunk, Content, Event, Item, Kind, Sink, State, ToolCall, ToolCallUpdate, Update,
+    Chunk, Content, Event, Item, Kind, Place, Sink, State, ToolCall, ToolCallUpdate, Update,
 };
 use crate::json::Text;
 use crate::number::Number;
@@ -81,7 +81,9 @@ struct Call {
     input: Option<Box<[u8]>>,
     status: Option<String>,
     result: Option<String>,
+    result_cut: Option<Cut>,
     raw_output: Option<Box<[u8]>>,
+    raw_output_cut: Option<Cut>,
     parent: Option<String>,
     exit_code: Option<i64>,
     started_at: Option<String>,
@@ -97,6 +99,42 @@ impl Call {
             _ => None,
         }
     }
+}
+
+/// How much of each tool result is kept.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct ResultLimit {
+    pub bytes: u64,
+    /// Only tells what is to be cut, and keeps all of it: somebody else has to see it first.
+    pub later: bool,
+}
+
+impl Default for ResultLimit {
+    fn default() -> Self {
+        ResultLimit {
+            bytes: u64::MAX,
+            later: false,
+        }
+    }
+}
+
+impl ResultLimit {
+    /// How many bytes are kept now.
+    fn kept(self) -> u64 {
+        match self.later {
+            true => u64::MAX,
+            false => self.bytes,
+        }
+    }
+}
+
+/// Of what more came than is kept.
+#[derive(Deserialize, Serialize)]
+struct Cut {
+    /// Its size when it was whole.
+    bytes: u64,
+    /// Of the record that has the whole.
+    place: Place,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -122,6 +160,7 @@ pub struct Reducer {
     compactions: i64,
     ledger: usage::Ledger,
     pub progress: Progress,
+    limit: ResultLimit,
 }
 
 impl Sink for Reducer {
@@ -138,7 +177,7 @@ impl Sink for Reducer {
                 message,
                 fatal,
                 notice: false,
-            } => self.error(message, *fatal, event.line),
+            } => self.error(message, *fatal, event.place.line),
             Update::Error { .. } => {}
             Update::Usage(usage) => {
                 let told = |key: &str| {
@@ -157,6 +196,11 @@ impl Sink for Reducer {
 }
 
 impl Reducer {
+    /// From now on no more than so many bytes of each tool result are kept.
+    pub fn limit_results(&mut self, limit: ResultLimit) {
+        self.limit = limit;
+    }
+
     /// Makes room for so many blocks and calls, as [`take`](Sink::take) does when they tell something: a restored
     /// parser then needs none but for new ones.
     pub(crate) fn make_room(&mut self, (blocks, calls): (u32, u32)) {
@@ -232,7 +276,7 @@ impl Reducer {
             thread: own(&event.stamp.parent),
             message_id: own(&event.stamp.message_id),
             model: own(&event.stamp.model),
-            line: event.line,
+            line: event.place.line,
             text: String::new(),
             images: 0,
         });
@@ -258,7 +302,7 @@ impl Reducer {
     }
 
     fn call(&mut self, call: &ToolCall<'_>, event: &Event<'_>) {
-        let stamp = event.stamp;
+        let (stamp, limit) = (event.stamp, self.limit);
         let known = self.call_at(call.call);
         known.announced = true;
         known.id = call.id.to_owned();
@@ -274,12 +318,13 @@ impl Reducer {
         known.order = call.order.map(str::to_owned);
         known.status = Some(call.status.to_owned());
         if !call.no_result {
-            keep_result(known, call.content);
+            known.keep_content(call.content, limit, event.place);
         }
         self.progress.called(call, event);
     }
 
     fn call_update(&mut self, update: &ToolCallUpdate<'_>, event: &Event<'_>) {
+        let limit = self.limit;
         let known = self.call_at(update.call);
         if let Some(status) = update.status {
             known.status = Some(status.to_owned());
@@ -288,7 +333,7 @@ impl Reducer {
             known.title = title.to_owned();
         }
         if let Some(raw) = update.raw_output {
-            known.raw_output = Some(raw.to_raw());
+            known.keep_raw_output(raw, limit, event.place);
         }
         let facts = update.facts;
         if let Some(input) = facts.input.as_ref().filter(|input| !input.is_null()) {
@@ -310,10 +355,10 @@ impl Reducer {
             known.ended_at = ended.map(|time| time.to_string());
         }
         if !facts.no_result {
-            keep_result(known, update.content);
+            known.keep_content(update.content, limit, event.place);
         }
         if let Some(result) = &facts.result {
-            known.result = Some(result.to_string());
+            known.keep_result([&**result].into_iter(), limit, event.place);
         }
         self.progress.updated(update, event);
     }
@@ -529,8 +574,70 @@ impl Block {
 }
 
 impl Call {
+    /// The result is the text parts of the content, one after the other.
+    fn keep_content(&mut self, content: &[Item<'_>], limit: ResultLimit, place: Place) {
+        let mut texts = content.iter().filter_map(|item| match item {
+            Item::Text(text) => Some(&**text),
+            _ => None,
+        });
+        if let Some(first) = texts.next() {
+            self.keep_result(std::iter::once(first).chain(texts), limit, place);
+        }
+    }
+
+    /// Keeps the texts, joined by line ends: the first bytes of them, or a few less where these would end within a
+    /// character.
+    fn keep_result<'t>(
+        &mut self,
+        texts: impl Iterator<Item = &'t str>,
+        limit: ResultLimit,
+        place: Place,
+    ) {
+        let (mut kept, mut bytes) = (String::new(), 0);
+        for (number, text) in texts.enumerate() {
+            for part in [if number > 0 { "\n" } else { "" }, text] {
+                let room = limit.kept().saturating_sub(bytes);
+                if room > 0 {
+                    kept.push_str(beginning(part, room));
+                }
+                bytes += part.len() as u64;
+            }
+        }
+        self.result = Some(kept);
+        self.result_cut = (bytes > limit.bytes).then_some(Cut { bytes, place });
+    }
+
+    /// Keeps it whole or not at all: a part of a structure is none.
+    fn keep_raw_output(&mut self, raw: &Data<'_>, limit: ResultLimit, place: Place) {
+        let bytes = match limit.bytes {
+            u64::MAX => 0, // nobody asks
+            _ => raw.size(),
+        };
+        let keep = bytes <= limit.kept();
+        self.raw_output = keep.then(|| raw.to_raw());
+        self.raw_output_cut = (bytes > limit.bytes).then_some(Cut { bytes, place });
+    }
+
+    /// What was cut, if anything was.
+    fn cut(&self) -> Option<Data<'_>> {
+        let cuts = [
+            ("result", &self.result_cut),
+            ("raw_output", &self.raw_output_cut),
+        ];
+        let members = cuts.into_iter().filter_map(|(name, cut)| {
+            let cut = cut.as_ref()?;
+            let told = map([
+                ("bytes", (cut.bytes as i64).into()),
+                ("span", cut.place.to_data()),
+            ]);
+            Some((Text::from(name), told))
+        });
+        let members: Vec<_> = members.collect();
+        (!members.is_empty()).then_some(Data::Map(members))
+    }
+
     fn to_data(&self) -> Data<'_> {
-        map([
+        let mut call = map([
             ("id", self.id.as_str().into()),
             ("name", self.name.as_deref().into()),
             ("kind", (&*self.kind).into()),
@@ -545,7 +652,11 @@ impl Call {
             ("started_at", self.started_at.as_deref().into()),
             ("ended_at", self.ended_at.as_deref().into()),
             ("duration_ms", self.duration_ms.into()),
-        ])
+        ]);
+        if let (Data::Map(members), Some(cut)) = (&mut call, self.cut()) {
+            members.push(("cut".into(), cut));
+        }
+        call
     }
 
     /// What the arguments of a delegating call name the agent.
@@ -567,17 +678,11 @@ fn own(text: &Option<Text<'_>>) -> Option<String> {
     text.as_deref().map(str::to_owned)
 }
 
-/// The result is the text parts of the content, one after the other.
-fn keep_result(call: &mut Call, content: &[Item<'_>]) {
-    let mut texts = content.iter().filter_map(|item| match item {
-        Item::Text(text) => Some(&**text),
-        _ => None,
-    });
-    if let Some(first) = texts.next() {
-        let result = call.result.insert(first.to_owned());
-        for text in texts {
-            result.push('\n');
-            result.push_str(text);
-        }
+/// As many of the first bytes as make up whole characters.
+fn beginning(text: &str, most: u64) -> &str {
+    let mut end = text.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+    while !text.is_char_boundary(end) {
+        end -= 1;
     }
+    &text[..end]
 }

@@ -133,8 +133,8 @@ impl Ledger {
                 .or(session.id.map(Box::from)),
             parent: own(&stamp.parent),
             side: usage.side,
-            line: event.line,
-            offset: event.offset,
+            line: event.place.line,
+            offset: event.place.offset,
         };
         let Some(key) = usage.key else {
             self.calls.push(call);

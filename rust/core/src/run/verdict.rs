@@ -156,13 +156,13 @@ impl Progress {
                 self.turn_open = false;
                 self.turn = ending("the last turn ended here");
                 if self.turn.is_some() {
-                    self.place = (event.line, event.offset);
+                    self.place = (event.place.line, event.place.offset);
                 }
             }
             ("end", _) => {
                 self.turn_open = false;
                 self.ended = ending("terminal record");
-                self.place = (event.line, event.offset);
+                self.place = (event.place.line, event.place.offset);
             }
             _ => {}
         }
@@ -179,7 +179,7 @@ impl Progress {
     }
 
     fn seen(&mut self, event: &Event<'_>) {
-        self.last = (event.line, event.offset);
+        self.last = (event.place.line, event.place.offset);
     }
 
     // ---------------------------------------------------------------- the decision
