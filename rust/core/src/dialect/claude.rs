@@ -9,11 +9,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::anthropic::{self, Block, Counts, Plan, blocks_of, chunk_of, joined_text};
+use super::anthropic::{self, Block, Counts, Models, Plan, blocks_of, chunk_of, joined_text};
 use super::{Dialect, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, is_true, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
-use crate::event::{Kind, PlanEntry, Stamp, State};
+use crate::event::{Kind, PlanEntry, Stamp, State, Usage};
 use crate::json::{Text, Value};
 use crate::number::{count, price};
 use crate::record::Record;
@@ -23,6 +23,11 @@ pub const DIALECT: Dialect = Dialect {
     sign,
     mapper: || Box::new(Claude::default()),
 };
+
+// model calls that only its totals have
+const HELPERS: &str = "helper calls that are not printed, such as titles, summaries and warm-ups";
+const HELPERS_OR_EARLIER: &str = "helper calls that are not printed, such as titles, summaries and warm-ups, \
+                                  or earlier runs of the session";
 
 const PART: Outcome = Outcome::Ignored("part of a block");
 const HARNESS_TEXT: Outcome = Outcome::Ignored("text of the harness");
@@ -306,6 +311,8 @@ struct Claude {
     last: Option<String>,
     /// The harness's own count of the run so far.
     total: Counts,
+    /// And of each model.
+    models: Models,
     /// Its results print what is new since the last one.
     increments: bool,
 }
@@ -365,6 +372,7 @@ impl Claude {
                 start.and_then(|start| start.get("usage")),
                 value,
                 Vec::new(),
+                true,
                 out,
             );
             self.put(thread.as_deref(), message);
@@ -392,7 +400,7 @@ impl Claude {
         out: &mut Emitter<'_>,
     ) -> Outcome {
         if kind == "message_delta" {
-            usage(message, event.get("usage"), value, Vec::new(), out);
+            usage(message, event.get("usage"), value, Vec::new(), false, out);
             message.is_final = true;
             return Outcome::Mapped;
         }
@@ -478,7 +486,8 @@ impl Claude {
         }
         if !message.is_final {
             let extra = anthropic::extra_of(wire, "stop_reason");
-            usage(&mut message, wire.get("usage"), value, extra, out);
+            let begun = wire.text_of("stop_reason").is_none();
+            usage(&mut message, wire.get("usage"), value, extra, begun, out);
         }
         self.put(thread.as_deref(), message);
         Outcome::Mapped
@@ -744,14 +753,17 @@ impl Claude {
         if let Some(news) = news.filter(Value::is_object) {
             if !self.increments {
                 self.increments = true;
-                self.total = Counts::default();
+                self.models = Models::default();
             }
-            self.total.add(Counts::of_models(Some(news)));
+            self.models.add(Models::of(Some(news)));
+            self.total = self.models.sum();
         } else if !self.increments {
-            let models = Counts::of_models(value.get("modelUsage"));
-            let counts = if models.is_empty() { usage } else { models };
+            let models = Models::of(value.get("modelUsage"));
+            let sum = models.sum();
+            let counts = if sum.is_empty() { usage } else { sum };
             if counts.is_any() || self.total.is_empty() {
                 self.total = counts;
+                self.models = models;
             }
         }
         let cost = price(value.get("total_cost_usd")).or_else(|| price(value.get("total_cost")));
@@ -760,7 +772,17 @@ impl Claude {
         } else {
             self.total
         };
-        out.run_usage(&counts.to_tokens(cost, None), stamp, None);
+        let tokens = counts.to_tokens(cost, None);
+        let beyond = match self.increments {
+            true => HELPERS,
+            false => HELPERS_OR_EARLIER,
+        };
+        let usage = Usage {
+            models: &self.models.to_tokens(),
+            beyond: Some(beyond),
+            ..Usage::run(&tokens)
+        };
+        out.usage(usage, stamp);
     }
 
     // ---------------------------------------------------------------- system and control records
@@ -979,6 +1001,7 @@ fn usage<'a>(
     printed: Option<Value<'_>>,
     value: Value<'a>,
     extra: Vec<(Text<'a>, Data<'a>)>,
+    begun: bool,
     out: &mut Emitter<'_>,
 ) {
     message.counts.renew(Counts::of_usage(printed));
@@ -992,7 +1015,12 @@ fn usage<'a>(
     };
     let tier = message.tier.as_deref().map(Text::from);
     let tokens = message.counts.to_tokens(None, tier);
-    out.call_usage(&tokens, &stamp, Some(&message.key), false);
+    let usage = Usage {
+        key: Some(&message.key),
+        begun,
+        ..Usage::call(&tokens)
+    };
+    out.usage(usage, &stamp);
 }
 
 /// The end of a message; one that was cut says from which block on it is void.

@@ -310,6 +310,11 @@ impl Reducer {
         self.ledger.rows()
     }
 
+    /// The harness's own total of each model, as far as it prints them.
+    pub fn printed_models(&self) -> Data<'_> {
+        self.ledger.printed()
+    }
+
     /// The run so far, with the keys of `Run.to_dict()`; `judge` is the dialect's word on a stream that has not said how
     /// it ended, `exit` what the caller knows besides.
     pub fn to_data<'r>(
@@ -356,6 +361,9 @@ impl Reducer {
             ]));
         }
         let calls = self.ordered_calls();
+        let agents = self.subagents(&calls);
+        let has_agents = matches!(&agents, Data::List(agents) if !agents.is_empty());
+        let usage = self.ledger.to_data(self.compactions > 0, has_agents);
         map([
             ("dialect", dialect.into()),
             ("version", session("version")),
@@ -372,8 +380,8 @@ impl Reducer {
                 Data::List(calls.iter().map(|call| call.to_data()).collect()),
             ),
             ("plan", raw(&self.plan)),
-            ("subagents", self.subagents(&calls)),
-            ("usage", self.ledger.to_data()),
+            ("subagents", agents),
+            ("usage", usage),
             ("cost_usd", self.ledger.cost().into()),
             ("errors", Data::List(errors)),
             ("retries", self.retries.into()),
