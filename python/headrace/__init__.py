@@ -19,7 +19,7 @@ from ._backend import Intake, backend
 from .api import Events, Parser, Records, Source, detect, diff, drift, events, records, reduce, runs, usage
 from .errors import HeadraceError, MalformedLine, MismatchedTranscript, SourceError, SpillError, UnknownDialect
 from .follow import Follow, follow
-from .result import Detection, Difference, Report, Run, Usage, Verdict
+from .result import Detection, Difference, Estimate, Report, Run, RunUsage, Usage, Verdict
 from .router import Router
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ __all__ = [
     "AsyncSource",
     "Detection",
     "Difference",
+    "Estimate",
     "Events",
     "Follow",
     "HeadraceError",
@@ -47,6 +48,7 @@ __all__ = [
     "Report",
     "Router",
     "Run",
+    "RunUsage",
     "Source",
     "SourceError",
     "SpillError",

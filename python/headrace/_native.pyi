@@ -47,6 +47,9 @@ class Engine:
     def ledger(self) -> list[dict[str, Any]]:
         """Each model call so far, as ``Run.ledger``."""
 
+    def printed_models(self) -> list[dict[str, Any]]:
+        """The harness's own total of each model, as far as it prints them."""
+
     def report(self) -> dict[str, Any]:
         """The account of the bytes so far."""
 

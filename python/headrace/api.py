@@ -393,7 +393,7 @@ def runs(
     return split(chunks(source)[0], options)
 
 
-def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Usage:
+def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, estimate: bool = False) -> Usage:
     """What many files say was spent, each model call once.
 
     A call counts once, wherever it stands: in a stream and in the session file of the same run, in sessions that were
@@ -402,6 +402,8 @@ def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> U
 
     Args:
         paths: a file, a folder (searched for .jsonl, .json and .ndjson, plain or .gz or .zst), or several of them.
+        estimate: also reckon what the tokens cost at list prices; needs the extra ``prices``, and no network. Estimates
+            have keys of their own (``estimated_usd``) beside ``cost_usd``, which is what harnesses print.
 
     Returns:
         A `Usage`: the entries, their total, totals by day, model, harness, project or session, and the entries that
@@ -409,10 +411,11 @@ def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> U
 
     Raises:
         SourceError: a path can't be read.
+        ImportError: with ``estimate=True`` if the price library is not installed.
     """
     from ._usage import gather
 
-    return gather(paths)
+    return gather(paths, estimate)
 
 
 def _detection(found: tuple[str, str | None, float, list[str]] | None) -> Detection:

@@ -73,7 +73,7 @@ def metrics_of(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
     for name, model in metrics.items() if isinstance(metrics, dict) else ():
         usage = model.get("usage") if isinstance(model, dict) else None
         if isinstance(usage, dict):
-                models[name] = usage
+            models[name] = usage
     return models
 
 

@@ -243,7 +243,8 @@ def _models(models: Any, inside: str | None, names: tuple[str, str, str]) -> dic
     for name, model in models.items() if isinstance(models, dict) else ():
         counters = model.get(inside) if inside is not None and isinstance(model, dict) else model
         if isinstance(counters, dict):
-            told[ev.clean(name)] = tokens(*[count(counters.get(key)) for key in names])
+            prompt, completion, cached = (count(counters.get(key)) for key in names)
+            told[ev.clean(name)] = tokens(prompt, completion, cached)
     return told
 
 

@@ -32,7 +32,9 @@ CANCELLED = "Operation cancelled."
 API_ERROR = "[API Error: "
 AGENTS = ("agent", "task")
 # model calls that only its total has
-BEYOND = "calls that are not printed: helpers such as memory extraction, attempts made again, earlier runs of the session"
+BEYOND = (
+    "calls that are not printed: helpers such as memory extraction, attempts made again, earlier runs of the session"
+)
 
 EVENTS = {
     "content_block_start": "start of a block",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ..emit import count
 from ..event import Event
@@ -86,12 +87,18 @@ class Ledger:
 
     def printed(self) -> list[dict[str, Any]]:
         """The harness's own total of each model, as far as it prints them."""
-        return [{"model": name, **_counters(usage)} for name, usage in self.models.items()]
+        return [
+            {"model": name, **_counters(usage), "cache_write_tokens": _written(usage)}
+            for name, usage in self.models.items()
+        ]
 
     def to_dict(self, compacted: bool, agents: bool) -> dict[str, Any]:
+        """``compacted``, ``agents``: whether the run has compactions, and sub-agents."""
         run = None if self.total is None else {"count": None, **_counters(self.total)}
-        calls = _sum(list(self.calls.values()))
-        return {"calls": calls, "run": run, "difference": self._difference(calls, run, compacted, agents)}
+        calls = list(self.calls.values())
+        sums, main = _sum(calls), _sum([call for call in calls if call.main])
+        known = Known(calls, self.models, self.beyond, compacted, agents)
+        return {"calls": sums, "run": run, "difference": difference(sums, main, run, known)}
 
     def cost(self) -> float | None:
         """What the harness says the run cost; the sum of its calls' costs if it gives no total."""
@@ -100,68 +107,82 @@ class Ledger:
             cost = _sum(list(self.calls.values()))["cost_usd"]
         return cost
 
-    def _difference(
-        self, calls: dict[str, Any], run: dict[str, Any] | None, compacted: bool, agents: bool
-    ) -> str | None:
-        """In words, why the sum of the calls is not the harness's total; None if it is, or if one is not there."""
-        if run is None or not self.calls:
-            return None
-        apart = []
-        for name, label in (("prompt_tokens", "prompt"), ("completion_tokens", "completion"), ("cached_tokens", "cached")):
-            mine, own = calls[name], run[name]
-            if mine is not None and own is not None and mine != own:
-                apart.append(f"{label}: calls {mine}, harness {own}")
-        mine, own = calls["cost_usd"], run["cost_usd"]
-        if mine is not None and own is not None and abs(mine - own) > _PENNY:
-            apart.append(f"cost: calls {mine:.6f}, harness {own:.6f}")
-        if not apart:
-            return None
-        return "; ".join(apart) + f" ({'; '.join(self._reasons(calls, run, compacted, agents))})"
 
-    def _reasons(self, calls: dict[str, Any], run: dict[str, Any], compacted: bool, agents: bool) -> list[str]:
-        mine, own = _pair(calls), _pair(run)
-        if own == (0, 0) and mine != own:
-            return ["the harness counts none of the calls"]
-        main = [call for call in self.calls.values() if call.main]
-        if len(main) < len(self.calls) and mine != own and _pair(_sum(main)) == own:
-            beside = _calls(len(self.calls) - len(main))
-            return [f"the harness counts the main loop only, without {beside} of sub-agents and helpers"]
-        reasons = []
-        shown = {_bare(call.facts["model"]) for call in self.calls.values()}
-        for name, usage in self.models.items():
-            prompt, completion = usage.get("promptTokens") or 0, usage.get("completionTokens") or 0
-            if _bare(name) not in shown and (prompt or completion):
-                reasons.append(
-                    f"the harness counts {prompt} prompt and {completion} completion tokens of {name}, "
-                    "of which no call is printed"
-                )
-                own = (own[0] - prompt, own[1] - completion)
-        begun = sum(call.begun for call in self.calls.values())
-        if own[0] > mine[0] or (own[1] > mine[1] and not begun):
-            what = (["compaction"] if compacted else []) + (["sub-agents"] if agents else [])
-            if what:
-                among = " and ".join(what)
-                reasons.append(f"the harness counts calls that are not printed, among them those of {among}")
-            else:
-                reasons.append(f"the harness also counts {self.beyond or _BEYOND}")
-        if own[1] > mine[1] and begun:
-            up_to = "up to " if begun > 1 or own[0] != mine[0] else ""
-            reasons.append(f"the output of {up_to}{_calls(begun)} is printed as it stood when a call began")
-        if own[0] < mine[0] or own[1] < mine[1]:
-            reasons.append(self._left_out(own))
-        return reasons or ["the harness reckons its total by itself"]
+class Known(NamedTuple):
+    """What is known of a run besides its sums."""
 
-    def _left_out(self, own: tuple[int, int]) -> str:
-        """What the harness's total lacks: all calls before one, if the rest adds up to it."""
-        prompt = completion = 0
-        calls = list(self.calls.values())
-        for at in range(len(calls) - 1, 0, -1):
-            prompt += calls[at].usage.get("promptTokens") or 0
-            completion += calls[at].usage.get("completionTokens") or 0
-            if (prompt, completion) == own:
-                line = calls[at].facts["line"]
-                return f"the harness's total began anew: it leaves out {_calls(at)} before line {line}"
-        return "the harness leaves out calls that the wire shows"
+    calls: Sequence[ModelCall] = ()
+    models: Mapping[str, dict[str, Any]] = {}
+    beyond: str | None = None
+    compacted: bool = False
+    agents: bool = False
+
+
+def difference(
+    calls: dict[str, Any], main: dict[str, Any], run: dict[str, Any] | None, known: Known | None = None
+) -> str | None:
+    """In words, why the sum of the calls is not the harness's total; None if it is, or if one of them is not there.
+
+    ``main``: the sum of the main loop's calls.
+    """
+    if run is None or not calls["count"]:
+        return None
+    apart = []
+    for name, label in (("prompt_tokens", "prompt"), ("completion_tokens", "completion"), ("cached_tokens", "cached")):
+        mine, own = calls[name], run[name]
+        if mine is not None and own is not None and mine != own:
+            apart.append(f"{label}: calls {mine}, harness {own}")
+    mine, own = calls["cost_usd"], run["cost_usd"]
+    if mine is not None and own is not None and abs(mine - own) > _PENNY:
+        apart.append(f"cost: calls {mine:.6f}, harness {own:.6f}")
+    if not apart:
+        return None
+    return "; ".join(apart) + f" ({'; '.join(_reasons(calls, main, run, known or Known()))})"
+
+
+def _reasons(calls: dict[str, Any], main: dict[str, Any], run: dict[str, Any], known: Known) -> list[str]:
+    mine, own = _size(calls), _size(run)
+    if own == (0, 0) and mine != own:
+        return ["the harness counts none of the calls"]
+    beside = calls["count"] - main["count"]
+    if beside > 0 and mine != own and _size(main) == own:
+        return [f"the harness counts the main loop only, without {_calls(beside)} of sub-agents and helpers"]
+    reasons = []
+    shown = {_bare(call.facts["model"]) for call in known.calls}
+    for name, usage in known.models.items():
+        prompt, completion = usage.get("promptTokens") or 0, usage.get("completionTokens") or 0
+        if _bare(name) not in shown and (prompt or completion):
+            reasons.append(
+                f"the harness counts {prompt} prompt and {completion} completion tokens of {name}, "
+                "of which no call is printed"
+            )
+            own = (own[0] - prompt, own[1] - completion)
+    begun = sum(call.begun for call in known.calls)
+    if own[0] > mine[0] or (own[1] > mine[1] and not begun):
+        what = (["compaction"] if known.compacted else []) + (["sub-agents"] if known.agents else [])
+        if what:
+            among = " and ".join(what)
+            reasons.append(f"the harness counts calls that are not printed, among them those of {among}")
+        else:
+            reasons.append(f"the harness also counts {known.beyond or _BEYOND}")
+    if own[1] > mine[1] and begun:
+        up_to = "up to " if begun > 1 or own[0] != mine[0] else ""
+        reasons.append(f"the output of {up_to}{_calls(begun)} is printed as it stood when a call began")
+    if own[0] < mine[0] or own[1] < mine[1]:
+        reasons.append(_left_out(own, known.calls))
+    return reasons or ["the harness reckons its total by itself"]
+
+
+def _left_out(own: tuple[int, int], calls: Sequence[ModelCall]) -> str:
+    """What the harness's total lacks: all calls before one, if the rest adds up to it."""
+    prompt = completion = 0
+    for at in range(len(calls) - 1, 0, -1):
+        prompt += calls[at].usage.get("promptTokens") or 0
+        completion += calls[at].usage.get("completionTokens") or 0
+        if (prompt, completion) == own:
+            line = calls[at].facts["line"]
+            return f"the harness's total began anew: it leaves out {_calls(at)} before line {line}"
+    return "the harness leaves out calls that the wire shows"
 
 
 def _counters(usage: dict[str, Any]) -> dict[str, Any]:
@@ -187,7 +208,7 @@ def _sum(calls: list[ModelCall]) -> dict[str, Any]:
     return total
 
 
-def _pair(counters: dict[str, Any]) -> tuple[int, int]:
+def _size(counters: dict[str, Any]) -> tuple[int, int]:
     return counters["prompt_tokens"] or 0, counters["completion_tokens"] or 0
 
 

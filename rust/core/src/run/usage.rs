@@ -33,6 +33,8 @@ struct Counters {
     completion: Option<i64>,
     cached: Option<i64>,
     cost: Option<Number>,
+    /// Tokens that were written to the cache, a share of `prompt`.
+    written: Option<i64>,
 }
 
 impl Counters {
@@ -42,6 +44,7 @@ impl Counters {
             completion: tokens.completion,
             cached: tokens.cached,
             cost: tokens.cost,
+            written: written(tokens),
         }
     }
 
@@ -71,8 +74,6 @@ struct ModelCall {
     side: bool,
     /// The counts are those of the call's beginning.
     begun: bool,
-    /// Tokens that were written to the cache.
-    written: Option<i64>,
     line: u64,
     offset: u64,
 }
@@ -111,7 +112,7 @@ impl ModelCall {
             ("completion_tokens", self.counters.completion.into()),
             ("cached_tokens", self.counters.cached.into()),
             ("cost_usd", self.counters.cost.into()),
-            ("cache_write_tokens", self.written.into()),
+            ("cache_write_tokens", self.counters.written.into()),
         ])
     }
 }
@@ -167,7 +168,6 @@ impl Ledger {
             parent: own(&stamp.parent),
             side: usage.side,
             begun: usage.begun,
-            written: written(usage.tokens),
             line: event.line,
             offset: event.offset,
         };
@@ -198,6 +198,7 @@ impl Ledger {
                 ("completion_tokens", total.completion.into()),
                 ("cached_tokens", total.cached.into()),
                 ("cost_usd", total.cost.into()),
+                ("cache_write_tokens", total.written.into()),
             ])
         });
         Data::List(models.collect())
@@ -232,6 +233,7 @@ impl Ledger {
             prompt: add(|counters| counters.prompt),
             completion: add(|counters| counters.completion),
             cached: add(|counters| counters.cached),
+            written: add(|counters| counters.written),
             cost: calls
                 .iter()
                 .filter_map(|call| call.counters.cost)
