@@ -53,7 +53,7 @@ class Rule(NamedTuple):
 # how servers of JSON-RPC answer `initialize`: each is a stranger to the other
 _ACP_AGENT: tuple[Mark, ...] = (("result.agentCapabilities", None),)
 _CODEX_SERVER: tuple[Mark, ...] = (("result.userAgent", None), ("result.serverInfo", None))
-_CONTEXT: tuple[Mark, ...] = (("role", "_system_prompt"), ("id", "0"))
+_KIMI: tuple[Mark, ...] = (("type", "system.version"), ("role", "_system_prompt"), ("id", "0"))
 
 RULES = {
     "acp": Rule(names=("result.sessionId", "params.sessionId"), starts=_CODEX_SERVER, heralds=_ACP_AGENT),
@@ -81,10 +81,8 @@ RULES = {
     "evosci": Rule(ends=(("type", "done"), ("type", "error"))),
     "gemini": Rule(ids=("session_id",)),
     "gemini-chat": Rule(ids=("sessionId",)),
-    "kimi": Rule(
-        starts=(("type", "system.version"), *_CONTEXT), ends=(("type", "session.resume_hint"),), holds="kimi-context"
-    ),
-    "kimi-context": Rule(starts=_CONTEXT, holds="kimi"),
+    "kimi": Rule(starts=_KIMI, ends=(("type", "session.resume_hint"),), holds="kimi-context"),
+    "kimi-context": Rule(starts=_KIMI, holds="kimi"),
     "kimi-wire": Rule(starts=(("protocol_version", None),)),
     "minicode": Rule(starts=(("eventId", "*:1:1"),), ends=(("type", "summary"),)),
     "opencode": Rule(ids=("sessionID",)),
