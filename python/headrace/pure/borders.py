@@ -57,7 +57,7 @@ _KIMI: tuple[Mark, ...] = (("type", "system.version"), ("role", "_system_prompt"
 
 RULES = {
     "acp": Rule(names=("result.sessionId", "params.sessionId"), starts=_CODEX_SERVER, heralds=_ACP_AGENT),
-    "claude": Rule(ids=("session_id",), heralds=(("response.response.commands", None),)),
+    "claude": Rule(ids=("session_id", "response.response.session_id"), heralds=(("response.response.commands", None),)),
     "claude-transcript": Rule(ids=("sessionId",)),
     "codex": Rule(ids=("thread_id", "session_id"), starts=(("workdir", None),), first=True),
     "codex-appserver": Rule(
@@ -124,8 +124,10 @@ class Borders:
         self._first = b""  # the records that opened it
         self._fresh = True  # there was nothing but what opens a session
         self._ended = False
+        self._start_mark: Mark | None = None  # by which it began
         self._stranger: Place | None = None  # the first of the last records that look like another dialect's
         self._strangers = Detector()
+        self._named: str | None = None  # the session that they name
 
     def feed(self, chunk: bytes | bytearray | memoryview) -> list[Place]:
         """The borders that the lines in these bytes show."""
@@ -162,13 +164,14 @@ class Borders:
         self._line = record.line
         if self._ended or self._opens(record.value):
             self._cut_strangers()
-            self._cut(place)
+            self._cut(self._stranger or place)
         self._note(record, place, self._know(record, place))
 
     def _opens(self, value: dict[str, Any]) -> bool:
         """Whether another session of the dialect begins here."""
         rule = RULES.get(self._dialect or "", Rule())
-        if not self._fresh and _any(rule.starts, value):
+        start = _any(rule.starts, value)
+        if start is not None and (not self._fresh or start == self._start_mark):
             return True
         own = _id(rule.ids, value)
         named = own or _id(rule.names, value)
@@ -195,15 +198,14 @@ class Borders:
             self._dialect = None if best is None else best.dialect
             self._sure = found is not None or self._detector.full
             return best is not None
-        if self._dialect is not None:
-            sign = DIALECTS[self._dialect].sign(value)
-            if sign is not None and sign.weight > 0:
-                self._stranger = None
-                return True
+        sign = None if self._dialect is None else DIALECTS[self._dialect].sign(value)
+        if sign is not None and sign.weight > 0:
+            self._stranger = None
+            return True
         if self._given is not None:
             return False
         if self._stranger is None:
-            self._strangers = Detector()
+            self._strangers, self._named = Detector(), None
         found = self._strangers.look(value, record.line, size)
         best = found or self._strangers.best()
         if best is None or best.dialect in (self._dialect, RULES.get(self._dialect or "", Rule()).holds):
@@ -211,8 +213,12 @@ class Borders:
             return best is not None
         if self._stranger is None:
             self._stranger = place
+        if self._named is None:
+            self._named = _id(RULES.get(best.dialect, Rule()).ids, value)
         if found is not None:
-            self._cut(self._stranger, found)
+            first = self._stranger
+            self._cut(first, found)
+            self._fresh = first == place
             return True
         return False
 
@@ -224,22 +230,28 @@ class Borders:
             self._session = _id(rule.ids, value) or _id(rule.names, value)
         if self._fresh:
             self._first += record.raw
-        if not self._fresh and _any(rule.heralds, value):
+        herald = _any(rule.heralds, value)
+        if herald is not None and (not self._fresh or herald == self._start_mark):
             if self._herald is not None:
                 self._cut(self._herald, same=True)
             self._herald, self._since = place, 0
-        if known and not _any(rule.starts + rule.heralds + rule.opening, value):
+        start = herald or _any(rule.starts, value)
+        if self._fresh and start is not None:
+            self._start_mark = start
+        elif known and _any(rule.opening, value) is None:
             self._fresh, self._first = False, b""
-        self._ended = _any(rule.ends, value)
+        self._ended = _any(rule.ends, value) is not None
 
     # ------------------------------------------------------------ borders
 
     def _cut(self, place: Place, found: Detection | None = None, *, same: bool = False) -> None:
         """A run begins at a place: of the dialect that was found there, or of the same one."""
         self._out.append(place)
-        dialect = self._dialect
+        dialect, named = self._dialect, self._named
         self._herald = None
         self._start(found)
+        if found is not None:
+            self._session, self._fresh = named, False
         if same:
             self._dialect, self._sure, self._fresh = dialect, True, False
 
@@ -261,8 +273,9 @@ def _id(paths: tuple[str, ...], value: dict[str, Any]) -> str | None:
     return None
 
 
-def _any(marks: tuple[Mark, ...], value: dict[str, Any]) -> bool:
-    return any(_fits(_at(value, path), text) for path, text in marks)
+def _any(marks: tuple[Mark, ...], value: dict[str, Any]) -> Mark | None:
+    """The mark that a record has."""
+    return next((mark for mark in marks if _fits(_at(value, mark[0]), mark[1])), None)
 
 
 def _fits(found: Any, text: str | None) -> bool:

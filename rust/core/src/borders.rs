@@ -80,7 +80,7 @@ fn rule_of(dialect: Option<&Dialect>) -> Rule {
         },
         "claude" => Rule {
             heralds: &[("response.response.commands", None)],
-            ..by(&["session_id"])
+            ..by(&["session_id", "response.response.session_id"])
         },
         "claude-transcript" | "gemini-chat" | "qwen-chat" => by(&["sessionId"]),
         "codex" => Rule {
@@ -182,9 +182,13 @@ struct Run {
     /// There was nothing but what opens a session.
     fresh: bool,
     ended: bool,
+    /// By which it began.
+    start_mark: Option<Mark>,
     /// The first of the last records that look like another dialect's.
     stranger: Option<Place>,
     strangers: Detector,
+    /// The session that they name.
+    named: Option<String>,
 }
 
 impl Run {
@@ -197,8 +201,10 @@ impl Run {
             first: Vec::new(),
             fresh: true,
             ended: false,
+            start_mark: None,
             stranger: None,
             strangers: Detector::default(),
+            named: None,
         }
     }
 }
@@ -276,7 +282,7 @@ impl Reader {
     fn take(&mut self, record: &Record<'_>, place: Place) {
         if self.run.ended || self.opens(record.value) {
             self.cut_strangers();
-            self.cut(place, None);
+            self.cut(self.run.stranger.unwrap_or(place), None);
         }
         let known = self.know(record, place);
         self.note(record, place, known);
@@ -285,7 +291,8 @@ impl Reader {
     /// Whether another session of the dialect begins here.
     fn opens(&mut self, value: Value<'_>) -> bool {
         let rule = rule_of(self.run.dialect);
-        if !self.run.fresh && any(&[rule.starts], value) {
+        let start = any(rule.starts, value);
+        if start.is_some() && (!self.run.fresh || start == self.run.start_mark) {
             return true;
         }
         let own = id_of(rule.ids, value);
@@ -331,6 +338,7 @@ impl Reader {
         }
         if run.stranger.is_none() {
             run.strangers = Detector::default();
+            run.named = None;
         }
         let found = run.strangers.look(value, record.line, size);
         let sure = found.is_some();
@@ -344,8 +352,13 @@ impl Reader {
             return true;
         }
         let stranger = *run.stranger.get_or_insert(place);
+        if run.named.is_none() {
+            let ids = rule_of(Some(best.dialect)).ids;
+            run.named = id_of(ids, value).map(Text::into_string);
+        }
         if sure {
             self.cut(stranger, Some(best));
+            self.run.fresh = stranger == place;
         }
         sure
     }
@@ -361,25 +374,34 @@ impl Reader {
         if self.run.fresh {
             self.run.first.extend_from_slice(record.raw);
         }
-        if !self.run.fresh && any(&[rule.heralds], value) {
+        let herald = any(rule.heralds, value);
+        if herald.is_some() && (!self.run.fresh || herald == self.run.start_mark) {
             if let Some(herald) = self.herald {
                 self.cut_there(herald);
             }
             self.herald = Some(place);
             self.since = 0;
         }
-        if known && !any(&[rule.starts, rule.heralds, rule.opening], value) {
+        let start = herald.or_else(|| any(rule.starts, value));
+        if self.run.fresh && start.is_some() {
+            self.run.start_mark = start;
+        } else if known && any(rule.opening, value).is_none() {
             self.run.fresh = false;
             self.run.first = Vec::new();
         }
-        self.run.ended = any(&[rule.ends], value);
+        self.run.ended = any(rule.ends, value).is_some();
     }
 
     /// A run begins at a place: of the dialect that was found there.
     fn cut(&mut self, place: Place, found: Option<Detection>) {
         self.out.push(place);
         self.herald = None;
-        self.run = Run::new(found.map(|found| found.dialect).or(self.given));
+        let named = self.run.named.take();
+        self.run = Run::new(found.as_ref().map(|found| found.dialect).or(self.given));
+        if found.is_some() {
+            self.run.session = named;
+            self.run.fresh = false;
+        }
     }
 
     /// A run of the same dialect has begun at a place before this record.
@@ -424,9 +446,10 @@ fn id_of<'a>(paths: &[&str], value: Value<'a>) -> Option<Text<'a>> {
     })
 }
 
-fn any(marks: &[&[Mark]], value: Value<'_>) -> bool {
-    let mut marks = marks.iter().flat_map(|marks| marks.iter());
-    marks.any(|(path, text)| at(value, path).is_some_and(|found| fits(found, *text)))
+/// The mark that a record has.
+fn any(marks: &[Mark], value: Value<'_>) -> Option<Mark> {
+    let has = |mark: &&Mark| at(value, mark.0).is_some_and(|found| fits(found, mark.1));
+    marks.iter().find(has).copied()
 }
 
 fn fits(found: Value<'_>, text: Option<&str>) -> bool {
