@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import headrace
+from headrace.cli.app import app
+from headrace.result import COUNTERS
 
+from .bundled import streams
 from .test_fuse import files_of
 from .truth import recordings
 
@@ -158,3 +162,74 @@ def test_files_of_no_dialect_are_passed_over(tmp_path: Path) -> None:
     assert (usage.files, usage.entries, usage.total["calls"]) == ([], [], 0)
     with pytest.raises(headrace.SourceError):
         headrace.usage(tmp_path / "missing.jsonl")
+
+
+# ---------------------------------------------------------------- one run
+
+
+def test_the_parts_of_a_run_add_up_to_its_calls() -> None:
+    for stream in streams():
+        usage = headrace.reduce(stream.data).usage
+        for parts in (usage.by_model, usage.by_agent):
+            assert sum(part["calls"] for part in parts.values()) == usage.calls["count"], stream.name
+            for counter in COUNTERS:
+                known = [part[counter] for part in parts.values() if part[counter] is not None]
+                told = usage.calls[counter]
+                assert (sum(known) if known else None) == (told if told is None else pytest.approx(told)), stream.name
+
+
+def test_the_parts_of_a_run_by_agent_are_its_sub_agents() -> None:
+    run = headrace.reduce(RECORDINGS / "kimi" / "plan.wire.jsonl.gz")
+    assert set(run.usage.by_agent) == {None, *(agent["tool_call_id"] for agent in run.subagents)}
+
+
+def test_what_a_harness_prints_by_model_is_apart_and_adds_up_to_its_total() -> None:
+    printed = 0
+    for stream in streams():
+        usage = headrace.reduce(stream.data).usage
+        if usage.printed_by_model and usage.run is not None:
+            printed += 1
+            for counter in ("prompt_tokens", "completion_tokens"):
+                told = sum(part[counter] or 0 for part in usage.printed_by_model.values())
+                assert told == (usage.run[counter] or 0), stream.name
+    assert printed > 100
+
+
+def test_a_difference_is_explained_whenever_there_is_one() -> None:
+    reasons = set()
+    for stream in streams():
+        usage = headrace.reduce(stream.data).usage
+        calls, total = usage.calls, usage.run
+        differs = False
+        if total is not None and calls["count"]:
+            both = [(calls[name], total[name]) for name in COUNTERS if None not in (calls[name], total[name])]
+            differs = any(abs(mine - own) > 1e-6 for mine, own in both)
+        assert (usage.difference is not None) == differs, stream.name
+        if usage.difference:
+            reasons.add(usage.difference.partition(" (")[2])
+            assert "leaves out calls that the wire shows" not in usage.difference or "retry" in stream.name
+            assert "reckons its total by itself" not in usage.difference
+    assert len(reasons) > 20
+
+
+def test_a_total_by_model_leaves_a_rest_by_model() -> None:
+    usage = headrace.usage(RECORDINGS / "claude" / "old-1.0.128-tools.jsonl.gz")
+    (rest,) = [entry for entry in usage.entries if entry["kind"] == "rest" and entry["prompt_tokens"]]
+    assert (rest["model"], rest["prompt_tokens"]) == ("claude-3-5-haiku-20241022", 693)
+    assert list(headrace.usage(RECORDINGS / "gemini" / "plan.jsonl.gz").by("model")) == [
+        "gemini-2.5-flash",
+        "gemini-2.5-pro",
+    ]
+
+
+def test_the_command_adds_up_files(tmp_path: Path) -> None:
+    files = [str(RECORDINGS / "claude" / name) for name in ("compact.jsonl.gz", "compact.session.jsonl.gz")]
+    result = CliRunner().invoke(app, ["usage", "--by", "day", "--by", "harness", *files])
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1].split() == ["2026-11-29", "claude", "3", "18,814", "154", "4,228", "$0.0628"]
+    told = json.loads(CliRunner().invoke(app, ["usage", "--json", *files]).stdout)
+    assert told == json.loads(json.dumps(headrace.usage(files).to_dict()))
+    missing = CliRunner().invoke(app, ["usage", str(tmp_path / "missing")])
+    assert (missing.exit_code, missing.stdout) == (2, "")
+    nothing = CliRunner().invoke(app, ["usage", str(tmp_path)])
+    assert nothing.stdout.splitlines()[1].split() == ["total", "0", "-", "-", "-", "-"]

@@ -370,10 +370,9 @@ def runs(
 ) -> Iterator[Run]:
     """The runs of a source with several sessions in it, one after the other, of any dialects.
 
-    A run begins at a record that opens a session which is not the one that is read: an ``init``, ``thread.started``,
-    the header of a session file. A session that is resumed right behind itself goes on in its run; one that was cleared
-    (Claude Code's ``/clear``) is a new one. Dialects whose records open no session with an id of its own (EvoScientist,
-    minicode, Kimi, ACP) are not cut.
+    A run begins at the first record of another session or of another dialect, as far as the wire shows it; docs/runs.md
+    says by what in each dialect, and where it can't be seen. A session that is resumed right behind itself goes on in
+    its run; one that was cleared (Claude Code's ``/clear``) is a new one.
 
     The arguments, and what is raised: see `reduce`. Lines and offsets of a run count from its ``start``.
 

@@ -112,7 +112,7 @@ class Usage:
             "dropped": [dict(entry) for entry in self.dropped],
             "files": files,
         }
-        return told if self.estimate is None else {**told, "estimate": self.estimate._asdict()}
+        return told if self.estimate is None else {**told, "estimate": self.estimate.to_dict()}
 
     def __repr__(self) -> str:
         calls = self.total["calls"]
@@ -134,6 +134,11 @@ class Estimate(NamedTuple):
     by_model: dict[str, float]
     unpriced: dict[str | None, dict[str, Any]]
     prices: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain dicts and lists; ``unpriced`` is a list, since JSON has no null for a key."""
+        unpriced = [{"model": model, **row} for model, row in self.unpriced.items()]
+        return {**self._asdict(), "by_model": dict(self.by_model), "unpriced": unpriced}
 
 
 class RunUsage(dict[str, Any]):
