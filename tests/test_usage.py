@@ -156,6 +156,43 @@ def test_groups_add_up_to_the_total() -> None:
     json.dumps(usage.to_dict())
 
 
+def forked(parent: bytes, restamped: bool) -> bytes:
+    """A Codex fork: its own header, the parent's records, as they were or stamped anew, and one call more."""
+    told = [json.loads(line) for line in parent.splitlines()]
+    header = json.loads(json.dumps(told[0]))
+    header["payload"] |= {"id": "01a22fff-0000-7000-8000-000000000001", "forked_from_id": told[0]["payload"]["id"]}
+    header["timestamp"] = header["payload"]["timestamp"] = "2026-11-30T10:00:00.100Z"
+    copy = [{**record, "timestamp": "2026-11-30T10:00:00.150Z"} if restamped else record for record in told]
+    started = {"type": "task_started", "turn_id": "01a22fff-1111-7000-8000-000000000001"}
+    total = next(r for r in reversed(told) if r["payload"].get("type") == "token_count" and r["payload"]["info"])
+    count = json.loads(json.dumps(total))["payload"]
+    info = count["info"]
+    info["last_token_usage"] = {"input_tokens": 777, "cached_input_tokens": 7, "output_tokens": 77, "total_tokens": 854}
+    for name, number in info["last_token_usage"].items():
+        info["total_token_usage"][name] += number
+    new = [
+        {"timestamp": "2026-11-30T10:04:59.000Z", "type": "event_msg", "payload": started},
+        {"timestamp": "2026-11-30T10:05:00.000Z", "type": "event_msg", "payload": count},
+    ]
+    return b"".join(json.dumps(record).encode() + b"\n" for record in (header, *copy, *new))
+
+
+@pytest.mark.parametrize("restamped", [False, True])
+def test_a_codex_fork_does_not_count_its_parents_calls_again(restamped: bool, tmp_path: Path) -> None:
+    parent = gzip.decompress((RECORDINGS / "codex" / "tools.session.jsonl.gz").read_bytes())
+    (tmp_path / "parent.jsonl").write_bytes(parent)
+    alone = headrace.usage(tmp_path).total
+    fork = forked(parent, restamped)
+    (tmp_path / "fork.jsonl").write_bytes(fork)
+    both = headrace.usage(tmp_path).total
+    assert both["calls"] == alone["calls"] + 1
+    assert both["prompt_tokens"] == alone["prompt_tokens"] + 777
+    assert both["completion_tokens"] == alone["completion_tokens"] + 77
+    sessions = [run.session_id for run in headrace.runs(parent + fork + parent)]
+    assert len(sessions) == 3
+    assert sessions[0] == sessions[2] != sessions[1]
+
+
 def test_files_of_no_dialect_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text('{"a": 1}')
     usage = headrace.usage(tmp_path)
