@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.pure import borders as _borders
 from headrace.pure import engine as _pure
 
 try:
@@ -13,6 +14,7 @@ except ImportError:
 
 Engine = _pure.Engine
 ENGINES: dict[str, Any] = {"python": _pure.Engine, **({"native": _native.Engine} if _native else {})}
+BORDERS: dict[str, Any] = {"python": _borders.Borders, **({"native": _native.Borders} if _native else {})}
 READERS: dict[str, Any] = {"python": _pure.Reader, **({"native": _native.Reader} if _native else {})}
 
 

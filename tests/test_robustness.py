@@ -10,7 +10,7 @@ import pytest
 
 from headrace.pure import event as ev
 
-from .engines import ENGINES, same
+from .engines import BORDERS, ENGINES, same
 from .mutate import mutated
 from .truth import cases, recordings
 
@@ -32,7 +32,7 @@ def read(engine: Any, data: bytes, sizes: Any = None) -> Any:
     report = parser.report()
     parts = ("event_bytes", "ignored_bytes", "unknown_bytes", "malformed_bytes", "blank_bytes")
     assert report["bytes"] == sum(report[part] for part in parts) == len(data)
-    return out, parser.run(), parser.run(1, b"boom"), parser.detection
+    return out, parser.run(), parser.run(1, b"boom"), parser.detection, parser.ledger(), parser.printed_models()
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -44,6 +44,22 @@ def test_mutated_streams_read_alike_on_both_backends(folder: str) -> None:
         data = mutated(stream.data, rng)
         told = [read(engine, data, lambda rng=rng: rng.choice((1, 50, 5000))) for engine in ENGINES.values()]
         assert all(same(one, told[0]) for one in told), f"{stream.name}, mutation {number}"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_both_backends_find_the_same_borders_in_mutated_streams(folder: str) -> None:
+    streams = [stream for stream in SMALL if stream.name.startswith(folder + "/")]
+    for number in range(MUTATIONS):
+        rng = random.Random(f"{folder} {number}")
+        chosen = [rng.choice(streams), rng.choice(SMALL), rng.choice(streams)]
+        data = b"".join(mutated(stream.data, rng) for stream in chosen)
+        told = []
+        for make in BORDERS.values():
+            borders = make()
+            found = borders.feed(data) + borders.close()
+            assert found == sorted(set(found)), chosen
+            told.append(found)
+        assert all(one == told[0] for one in told), f"{[stream.name for stream in chosen]}, mutation {number}"
 
 
 @pytest.mark.parametrize("name", TRUNCATED)

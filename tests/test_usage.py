@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import headrace
+from headrace.cli.app import app
+from headrace.result import COUNTERS
 
+from .bundled import streams
 from .test_fuse import files_of
 from .truth import recordings
 
@@ -152,9 +156,117 @@ def test_groups_add_up_to_the_total() -> None:
     json.dumps(usage.to_dict())
 
 
+def forked(parent: bytes, restamped: bool) -> bytes:
+    """A Codex fork: its own header, the parent's records, as they were or stamped anew, and one call more."""
+    told = [json.loads(line) for line in parent.splitlines()]
+    header = json.loads(json.dumps(told[0]))
+    header["payload"] |= {"id": "01a22fff-0000-7000-8000-000000000001", "forked_from_id": told[0]["payload"]["id"]}
+    header["timestamp"] = header["payload"]["timestamp"] = "2026-11-30T10:00:00.100Z"
+    copy = [{**record, "timestamp": "2026-11-30T10:00:00.150Z"} if restamped else record for record in told]
+    started = {"type": "task_started", "turn_id": "01a22fff-1111-7000-8000-000000000001"}
+    total = next(r for r in reversed(told) if r["payload"].get("type") == "token_count" and r["payload"]["info"])
+    count = json.loads(json.dumps(total))["payload"]
+    info = count["info"]
+    info["last_token_usage"] = {"input_tokens": 777, "cached_input_tokens": 7, "output_tokens": 77, "total_tokens": 854}
+    for name, number in info["last_token_usage"].items():
+        info["total_token_usage"][name] += number
+    new = [
+        {"timestamp": "2026-11-30T10:04:59.000Z", "type": "event_msg", "payload": started},
+        {"timestamp": "2026-11-30T10:05:00.000Z", "type": "event_msg", "payload": count},
+    ]
+    return b"".join(json.dumps(record).encode() + b"\n" for record in (header, *copy, *new))
+
+
+@pytest.mark.parametrize("restamped", [False, True])
+def test_a_codex_fork_does_not_count_its_parents_calls_again(restamped: bool, tmp_path: Path) -> None:
+    parent = gzip.decompress((RECORDINGS / "codex" / "tools.session.jsonl.gz").read_bytes())
+    (tmp_path / "parent.jsonl").write_bytes(parent)
+    alone = headrace.usage(tmp_path).total
+    fork = forked(parent, restamped)
+    (tmp_path / "fork.jsonl").write_bytes(fork)
+    both = headrace.usage(tmp_path).total
+    assert both["calls"] == alone["calls"] + 1
+    assert both["prompt_tokens"] == alone["prompt_tokens"] + 777
+    assert both["completion_tokens"] == alone["completion_tokens"] + 77
+    sessions = [run.session_id for run in headrace.runs(parent + fork + parent)]
+    assert len(sessions) == 3
+    assert sessions[0] == sessions[2] != sessions[1]
+
+
 def test_files_of_no_dialect_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text('{"a": 1}')
     usage = headrace.usage(tmp_path)
     assert (usage.files, usage.entries, usage.total["calls"]) == ([], [], 0)
     with pytest.raises(headrace.SourceError):
         headrace.usage(tmp_path / "missing.jsonl")
+
+
+# ---------------------------------------------------------------- one run
+
+
+def test_the_parts_of_a_run_add_up_to_its_calls() -> None:
+    for stream in streams():
+        usage = headrace.reduce(stream.data).usage
+        for parts in (usage.by_model, usage.by_agent):
+            assert sum(part["calls"] for part in parts.values()) == usage.calls["count"], stream.name
+            for counter in COUNTERS:
+                known = [part[counter] for part in parts.values() if part[counter] is not None]
+                told = usage.calls[counter]
+                assert (sum(known) if known else None) == (told if told is None else pytest.approx(told)), stream.name
+
+
+def test_the_parts_of_a_run_by_agent_are_its_sub_agents() -> None:
+    run = headrace.reduce(RECORDINGS / "kimi" / "plan.wire.jsonl.gz")
+    assert set(run.usage.by_agent) == {None, *(agent["tool_call_id"] for agent in run.subagents)}
+
+
+def test_what_a_harness_prints_by_model_is_apart_and_adds_up_to_its_total() -> None:
+    printed = 0
+    for stream in streams():
+        usage = headrace.reduce(stream.data).usage
+        if usage.printed_by_model and usage.run is not None:
+            printed += 1
+            for counter in ("prompt_tokens", "completion_tokens"):
+                told = sum(part[counter] or 0 for part in usage.printed_by_model.values())
+                assert told == (usage.run[counter] or 0), stream.name
+    assert printed > 100
+
+
+def test_a_difference_is_explained_whenever_there_is_one() -> None:
+    reasons = set()
+    for stream in streams():
+        usage = headrace.reduce(stream.data).usage
+        calls, total = usage.calls, usage.run
+        differs = False
+        if total is not None and calls["count"]:
+            both = [(calls[name], total[name]) for name in COUNTERS if None not in (calls[name], total[name])]
+            differs = any(abs(mine - own) > 1e-6 for mine, own in both)
+        assert (usage.difference is not None) == differs, stream.name
+        if usage.difference:
+            reasons.add(usage.difference.partition(" (")[2])
+            assert "leaves out calls that the wire shows" not in usage.difference or "retry" in stream.name
+            assert "reckons its total by itself" not in usage.difference
+    assert len(reasons) > 20
+
+
+def test_a_total_by_model_leaves_a_rest_by_model() -> None:
+    usage = headrace.usage(RECORDINGS / "claude" / "old-1.0.128-tools.jsonl.gz")
+    (rest,) = [entry for entry in usage.entries if entry["kind"] == "rest" and entry["prompt_tokens"]]
+    assert (rest["model"], rest["prompt_tokens"]) == ("claude-3-5-haiku-20241022", 693)
+    assert list(headrace.usage(RECORDINGS / "gemini" / "plan.jsonl.gz").by("model")) == [
+        "gemini-2.5-flash",
+        "gemini-2.5-pro",
+    ]
+
+
+def test_the_command_adds_up_files(tmp_path: Path) -> None:
+    files = [str(RECORDINGS / "claude" / name) for name in ("compact.jsonl.gz", "compact.session.jsonl.gz")]
+    result = CliRunner().invoke(app, ["usage", "--by", "day", "--by", "harness", *files])
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1].split() == ["2026-11-29", "claude", "3", "18,814", "154", "4,228", "$0.0628"]
+    told = json.loads(CliRunner().invoke(app, ["usage", "--json", *files]).stdout)
+    assert told == json.loads(json.dumps(headrace.usage(files).to_dict()))
+    missing = CliRunner().invoke(app, ["usage", str(tmp_path / "missing")])
+    assert (missing.exit_code, missing.stdout) == (2, "")
+    nothing = CliRunner().invoke(app, ["usage", str(tmp_path)])
+    assert nothing.stdout.splitlines()[1].split() == ["total", "0", "-", "-", "-", "-"]

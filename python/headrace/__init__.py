@@ -27,7 +27,7 @@ from .errors import (
     UnknownDialect,
 )
 from .follow import Follow, follow
-from .result import Detection, Difference, Report, Run, Usage, Verdict
+from .result import Detection, Difference, Estimate, Report, Run, RunUsage, Usage, Verdict
 from .router import Router
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ __all__ = [
     "AsyncSource",
     "Detection",
     "Difference",
+    "Estimate",
     "Events",
     "Follow",
     "HeadraceError",
@@ -55,6 +56,7 @@ __all__ = [
     "Report",
     "Router",
     "Run",
+    "RunUsage",
     "SnapshotError",
     "Source",
     "SourceError",

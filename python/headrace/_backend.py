@@ -1,8 +1,8 @@
 """Which backend does the work: the Rust extension, or the pure-Python twin.
 
 ``HEADRACE_BACKEND=native`` or ``python`` forces one; otherwise the native one is taken if it can be imported. Both have
-the same three classes: ``Engine`` (bytes -> event dicts and run), ``Reader`` (bytes -> records) and ``Intake`` (drains
-pipes).
+the same four classes: ``Engine`` (bytes -> event dicts and run), ``Reader`` (bytes -> records), ``Borders`` (bytes ->
+where runs begin) and ``Intake`` (drains pipes).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Literal
 
-__all__ = ["Engine", "Intake", "Reader", "Record", "backend", "dialects"]
+__all__ = ["Borders", "Engine", "Intake", "Reader", "Record", "backend", "dialects"]
 
 _WANTED = os.environ.get("HEADRACE_BACKEND", "")
 if _WANTED not in ("", "native", "python"):
@@ -21,7 +21,7 @@ backend: Literal["native", "python"] = "python"
 if _WANTED != "python":
     try:
         from ._native import DIALECTS as dialects
-        from ._native import Engine, Intake, Reader, Record
+        from ._native import Borders, Engine, Intake, Reader, Record
 
         backend = "native"
     except ImportError as error:
@@ -35,6 +35,7 @@ if _WANTED != "python":
             stacklevel=3,
         )
 if backend == "python" and not TYPE_CHECKING:
+    from .pure.borders import Borders
     from .pure.engine import DIALECTS as dialects
     from .pure.engine import Engine, Reader, Record
     from .pure.intake import Intake

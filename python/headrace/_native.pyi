@@ -56,6 +56,9 @@ class Engine:
     def ledger(self) -> list[dict[str, Any]]:
         """Each model call so far, as ``Run.ledger``."""
 
+    def printed_models(self) -> list[dict[str, Any]]:
+        """The harness's own total of each model, as far as it prints them."""
+
     def report(self) -> dict[str, Any]:
         """The account of the bytes so far."""
 
@@ -116,6 +119,20 @@ class Reader:
     def attach_chunks(self, chunks: Iterator[Buffer], name: str) -> None: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> Record: ...
+
+class Borders:
+    """Where the runs of a source begin: line and offset of each."""
+
+    def __init__(self, *, dialect: str | None = None, max_line_bytes: int = 268_435_456) -> None: ...
+    def feed(self, chunk: Buffer) -> list[tuple[int, int]]:
+        """The borders that the lines in these bytes show."""
+
+    def close(self) -> list[tuple[int, int]]:
+        """The borders that only the end of the source shows."""
+
+    @property
+    def certain(self) -> int:
+        """The offset before which no more border can come to be."""
 
 class Record:
     """One record of the raw layer. Nothing of it is decoded that is not asked for."""

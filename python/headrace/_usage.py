@@ -16,9 +16,9 @@ from typing import Any
 from . import _backend
 from ._drift import files_under
 from .dump import dumps
-from .result import COUNTERS, Usage
+from .result import COUNTERS, Estimate, Usage
 
-__all__ = ["gather"]
+__all__ = ["estimate_of", "gather"]
 
 PathLike = str | os.PathLike[str]
 Entry = dict[str, Any]
@@ -36,8 +36,10 @@ _STORED = ("-transcript", "-rollout", "-chat", "-wire", "-context", "-export", "
 class _File:
     """What one file says."""
 
-    def __init__(self, path: Path, dialect: str, run: dict[str, Any], ledger: list[Entry]) -> None:
-        self.path = str(path)
+    def __init__(
+        self, path: str, dialect: str, run: dict[str, Any], ledger: list[Entry], models: list[Entry] | None = None
+    ) -> None:
+        self.path = path
         self.dialect = dialect
         self.stored = dialect.endswith(_STORED)
         self.harness = dialect.partition("-")[0]
@@ -45,6 +47,7 @@ class _File:
         self.cwd: str | None = run["cwd"]
         self.model: str | None = run["model"]
         self.total: dict[str, Any] | None = run["usage"]["run"]
+        self.models = models or []  # the harness's own total of each
         self.calls = [self._entry("call", row, row) for row in ledger]
         times = [row["timestamp"] for row in ledger] + [
             call[key] for call in run["tool_calls"] for key in ("started_at", "ended_at")
@@ -76,17 +79,32 @@ class _File:
             "parent": row["parent"],
             "side": row["side"],
             **{name: counters[name] for name in COUNTERS},
+            "cache_write_tokens": counters.get("cache_write_tokens"),
         }
 
     def entry(self, counters: Entry) -> Entry:
         """What the harness's own total has that no call has."""
         models = {call["model"] for call in self.calls} or {self.model}
+        return self._rest(counters, models.pop() if len(models) == 1 else None)
+
+    def entries(self, counters: Entry, told: list[Entry]) -> list[Entry]:
+        """The same, an entry for each model where the harness prints such totals and they say as much."""
+        rests = []
+        for total in self.models:
+            mine = [call for call in told if _bare(call["model"]) == _bare(total["model"])]
+            rest = _beyond([total], mine)
+            if rest is not None:
+                written = (total["cache_write_tokens"] or 0) - sum(call["cache_write_tokens"] or 0 for call in mine)
+                rests.append(self._rest({**rest, "cache_write_tokens": max(written, 0) or None}, total["model"]))
+        same = all(abs(sum(rest[name] or 0 for rest in rests) - (counters[name] or 0)) < 1e-9 for name in COUNTERS)
+        return rests if rests and same else [self.entry(counters)]
+
+    def _rest(self, counters: Entry, model: str | None) -> Entry:
         row = dict.fromkeys(("line", "session_id", "key", "message_id", "parent"))
-        model = models.pop() if len(models) == 1 else None
         return self._entry("rest", counters, {**row, "timestamp": self.time, "model": model, "side": False})
 
 
-def gather(paths: PathLike | Iterable[PathLike]) -> Usage:
+def gather(paths: PathLike | Iterable[PathLike], estimate: bool = False) -> Usage:
     """See `headrace.usage`."""
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found: dict[str, Path] = {}
@@ -98,7 +116,21 @@ def gather(paths: PathLike | Iterable[PathLike]) -> Usage:
         read = _read(file)
         if read is not None:
             books.files.append(read)
-    return books.close()
+    usage = books.close()
+    if estimate:
+        from ._prices import estimated
+
+        usage.estimate = estimated(usage.entries)
+    return usage
+
+
+def estimate_of(run: dict[str, Any], ledger: list[Entry], models: list[Entry]) -> Estimate:
+    """See `Run.estimate`."""
+    from ._prices import estimated
+
+    books = _Books()
+    books.files.append(_File("", run["dialect"] or "", run, ledger, models))
+    return estimated(books.close().entries)
 
 
 def _read(path: Path) -> _File | None:
@@ -107,13 +139,13 @@ def _read(path: Path) -> _File | None:
     engine.drain_source()
     run = engine.run()
     if run["dialect"] is not None:
-        return _File(path, run["dialect"], run, engine.ledger())
+        return _File(str(path), run["dialect"], run, engine.ledger(), engine.printed_models())
     if ".settings.json" in path.name:  # where Droid keeps a session's tokens
         from .transcripts import File
 
         settings = File(path)
         if settings.dialect is not None:
-            return _File(path, settings.dialect, settings.run, [])
+            return _File(str(path), settings.dialect, settings.run, [])
     return None
 
 
@@ -238,7 +270,7 @@ class _Books:
             if rest is not None and group[0].stored and group[0].calls:
                 rest = {**dict.fromkeys(COUNTERS), "cost_usd": rest["cost_usd"]} if rest["cost_usd"] else None
             if rest is not None:
-                rests.append(group[-1].entry(rest))
+                rests.extend(group[-1].entries(rest, known) if len(group) == 1 else [group[-1].entry(rest)])
             self._drop_told(group, known, rest)
         return rests
 
@@ -301,6 +333,11 @@ def _rank(call: Entry) -> tuple[bool, int, bool]:
 def _size(file: _File) -> int:
     total = file.total or {}
     return (total.get("prompt_tokens") or 0) + (total.get("completion_tokens") or 0)
+
+
+def _bare(model: str | None) -> str | None:
+    """A model's name without what Claude Code says of its context window."""
+    return model and model.partition("[")[0]
 
 
 def _beyond(totals: list[dict[str, Any]], calls: list[Entry]) -> Entry | None:

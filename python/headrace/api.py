@@ -434,10 +434,9 @@ def runs(
 ) -> Iterator[Run]:
     """The runs of a source with several sessions in it, one after the other, of any dialects.
 
-    A run begins at a record that opens a session which is not the one that is read: an ``init``, ``thread.started``,
-    the header of a session file. A session that is resumed right behind itself goes on in its run; one that was cleared
-    (Claude Code's ``/clear``) is a new one. Dialects whose records open no session with an id of its own (EvoScientist,
-    minicode, Kimi, ACP) are not cut.
+    A run begins at the first record of another session or of another dialect, as far as the wire shows it; docs/runs.md
+    says by what in each dialect, and where it can't be seen. A session that is resumed right behind itself goes on in
+    its run; one that was cleared (Claude Code's ``/clear``) is a new one.
 
     The arguments, and what is raised: see `reduce`. Lines and offsets of a run count from its ``start``.
 
@@ -458,7 +457,7 @@ def runs(
     return split(chunks(source)[0], options)
 
 
-def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Usage:
+def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, estimate: bool = False) -> Usage:
     """What many files say was spent, each model call once.
 
     A call counts once, wherever it stands: in a stream and in the session file of the same run, in sessions that were
@@ -467,6 +466,8 @@ def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> U
 
     Args:
         paths: a file, a folder (searched for .jsonl, .json and .ndjson, plain or .gz or .zst), or several of them.
+        estimate: also reckon what the tokens cost at list prices; needs the extra ``prices``, and no network. Estimates
+            have keys of their own (``estimated_usd``) beside ``cost_usd``, which is what harnesses print.
 
     Returns:
         A `Usage`: the entries, their total, totals by day, model, harness, project or session, and the entries that
@@ -474,10 +475,11 @@ def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> U
 
     Raises:
         SourceError: a path can't be read.
+        ImportError: with ``estimate=True`` if the price library is not installed.
     """
     from ._usage import gather
 
-    return gather(paths)
+    return gather(paths, estimate)
 
 
 def _detection(found: tuple[str, str | None, float, list[str]] | None) -> Detection:

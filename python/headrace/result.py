@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .errclass import ErrorClass
     from .types import Outcome
 
-__all__ = ["Detection", "Difference", "Report", "Run", "Usage", "Verdict"]
+__all__ = ["Detection", "Difference", "Estimate", "Report", "Run", "RunUsage", "Usage", "Verdict"]
 
 COUNTERS = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
 
@@ -58,12 +60,17 @@ class Usage:
             total has beyond the calls that any file tells), ``path``, ``line``, ``dialect``, ``harness``, ``session``,
             ``project`` (the working folder), ``day`` and ``timestamp`` as printed, ``model``, ``key``,
             ``message_id``, ``parent``, ``side``, and ``prompt_tokens``, ``completion_tokens``, ``cached_tokens``,
-            ``cost_usd`` (None: not printed).
+            ``cost_usd``, ``cache_write_tokens`` (None: not printed). With ``estimate=True`` also ``estimated_usd``
+            (None: no price is known) and ``priced_as`` (provider and model whose prices were taken); totals have
+            ``estimated_usd`` too.
         dropped: entries that are not counted, each with ``why`` and ``counted_in`` (the file that counts them).
         files: path and dialect of every file that was read; files of no dialect are passed over.
+        estimate: the `Estimate` with ``estimate=True``, else None.
     """
 
-    __slots__ = ("dropped", "entries", "files")
+    __slots__ = ("dropped", "entries", "estimate", "files")
+
+    estimate: Estimate | None
 
     def __init__(
         self, entries: list[dict[str, Any]], dropped: list[dict[str, Any]], files: list[tuple[str, str]]
@@ -71,6 +78,7 @@ class Usage:
         self.entries = entries
         self.dropped = dropped
         self.files = files
+        self.estimate = None
 
     @property
     def total(self) -> dict[str, Any]:
@@ -98,23 +106,109 @@ class Usage:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain dicts and lists."""
         files = [{"path": path, "dialect": dialect} for path, dialect in self.files]
-        return {
+        told = {
             "total": self.total,
             "entries": [dict(entry) for entry in self.entries],
             "dropped": [dict(entry) for entry in self.dropped],
             "files": files,
         }
+        return told if self.estimate is None else {**told, "estimate": self.estimate.to_dict()}
 
     def __repr__(self) -> str:
         calls = self.total["calls"]
         return f"<Usage of {len(self.files)} files: {calls} calls, {len(self.dropped)} entries dropped>"
 
 
-def _added(entries: list[dict[str, Any]]) -> dict[str, Any]:
-    added: dict[str, Any] = {"calls": sum(entry["kind"] == "call" for entry in entries)}
+class Estimate(NamedTuple):
+    """What tokens cost at list prices. It is an estimate: no contract, no subscription, no service tier is known.
+
+    Attributes:
+        usd: the sum over what has a price, in US dollars; None if nothing has one.
+        by_model: the same for each model that has a price.
+        unpriced: what no price is known for, and what is not in the sum: model (None: no model is printed) to its
+            ``calls`` and counters.
+        prices: the library that the prices are from, its version, and where they were renewed since, when.
+    """
+
+    usd: float | None
+    by_model: dict[str, float]
+    unpriced: dict[str | None, dict[str, Any]]
+    prices: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain dicts and lists; ``unpriced`` is a list, since JSON has no null for a key."""
+        unpriced = [{"model": model, **row} for model, row in self.unpriced.items()]
+        return {**self._asdict(), "by_model": dict(self.by_model), "unpriced": unpriced}
+
+
+class RunUsage(dict[str, Any]):
+    """The usage of a run, with its parts: ``calls``, ``run`` and ``difference``, as keys and as attributes.
+
+    Attributes:
+        by_model: calls and counters of each model, from `Run.ledger`; None stands for calls that name no model. They
+            add up to ``calls``.
+        by_agent: the same of each agent: the id of the delegating call, None for the main agent; helper calls
+            (compaction, titles) are the main agent's. `Run.subagents` has their names.
+        printed_by_model: the harness's own total of each model, where it prints them. They may count calls that are not
+            on the wire, and are never added to those.
+    """
+
+    __slots__ = ("_ledger", "printed_by_model")
+
+    printed_by_model: dict[str, dict[str, Any]]
+
+    def __init__(
+        self, facts: dict[str, Any], ledger: list[dict[str, Any]], models: list[dict[str, Any]] | None = None
+    ) -> None:
+        super().__init__(facts)
+        self._ledger = ledger
+        self.printed_by_model = {row["model"]: {name: row[name] for name in COUNTERS} for row in models or []}
+
+    @property
+    def calls(self) -> dict[str, Any]:
+        calls: dict[str, Any] = self["calls"]
+        return calls
+
+    @property
+    def run(self) -> dict[str, Any] | None:
+        run: dict[str, Any] | None = self["run"]
+        return run
+
+    @property
+    def difference(self) -> str | None:
+        difference: str | None = self["difference"]
+        return difference
+
+    @property
+    def by_model(self) -> dict[str | None, dict[str, Any]]:
+        return self._by("model")
+
+    @property
+    def by_agent(self) -> dict[str | None, dict[str, Any]]:
+        return self._by("parent")
+
+    def _by(self, key: str) -> dict[str | None, dict[str, Any]]:
+        groups: dict[str | None, list[dict[str, Any]]] = {}
+        for row in self._ledger:
+            groups.setdefault(row[key], []).append(row)
+        return {group: {"calls": len(rows), **sums(rows)} for group, rows in groups.items()}
+
+
+def sums(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The counters added up; one that nobody printed is None."""
+    added: dict[str, Any] = {}
+    rows = list(rows)
     for name in COUNTERS:
-        known = [entry[name] for entry in entries if entry[name] is not None]
+        known = [row[name] for row in rows if row[name] is not None]
         added[name] = sum(known) if known else None
+    return added
+
+
+def _added(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    added = {"calls": sum(entry["kind"] == "call" for entry in entries), **sums(entries)}
+    if any("estimated_usd" in entry for entry in entries):
+        priced = [entry["estimated_usd"] for entry in entries if entry["estimated_usd"] is not None]
+        added["estimated_usd"] = sum(priced) if priced else None
     return added
 
 
@@ -292,8 +386,9 @@ class Run(_Facts):
             ``max_result_bytes`` was given and more came than is kept: how many bytes, and the record that has them.
         plan: the last plan, None if there was none.
         subagents: tool_call_id, name, texts, thinking, tool_calls, result of each sub-agent.
-        usage: ``calls`` (the sum over distinct model calls), ``run`` (the harness's own total, None if it prints none)
-            and ``difference`` (why the two differ). Counters that were not printed are None, never 0.
+        usage: a `RunUsage`: ``calls`` (the sum over distinct model calls), ``run`` (the harness's own total, None if it
+            prints none) and ``difference`` (why the two differ). Counters that were not printed are None, never 0.
+            ``by_model`` and ``by_agent`` are its parts.
         cost_usd: what the harness says the run cost, in US dollars; None if it says nothing.
         errors: message, fatal, line of what failed; retries and warnings are not errors.
         retries, compactions: how many.
@@ -303,13 +398,13 @@ class Run(_Facts):
         ledger: each model call that the source shows, once: key (by which repeats are known), message_id, model,
             timestamp, session_id, parent (the sub-agent's thread), side (compaction, titles: not the main loop's), line
             and offset of the record that told its counts last, prompt_tokens, completion_tokens, cached_tokens,
-            cost_usd. Their sum is ``usage["calls"]``. Of the stream alone where a transcript was given. Not in
-            `to_dict`.
+            cost_usd, cache_write_tokens. Their sum is ``usage["calls"]``. Of the stream alone where a transcript was
+            given. Not in `to_dict`.
         start: line (from 1) and byte offset at which the run begins in its source; other than ``(1, 0)`` for the later
             runs of `runs`, whose own lines and offsets count from there. Not in `to_dict`.
     """
 
-    __slots__ = ("_final", "_ledger", "_told", "sources", "start")
+    __slots__ = ("_final", "_ledger", "_models", "_told", "sources", "start")
 
     sources: dict[str, dict[str, Any]]
     start: tuple[int, int]
@@ -321,6 +416,7 @@ class Run(_Facts):
         *,
         final: bool = False,
         ledger: list[dict[str, Any]] | None = None,
+        models: list[dict[str, Any]] | None = None,
         start: tuple[int, int] = (1, 0),
         told: tuple[Any, int | None, bytes | None] | None = None,
     ) -> None:
@@ -328,6 +424,7 @@ class Run(_Facts):
         self.start = start
         self.sources = sources or {}
         self._ledger = ledger
+        self._models = models
         self._final = final
         self._told = told  # the engine that knows the parts which are not in facts, with exit code and stderr
 
@@ -353,7 +450,7 @@ class Run(_Facts):
         return [*super().__dir__(), *RUN_KEYS]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _whole_run, (self.to_dict(), self.sources, self._final, self.ledger, self.start)
+        return _whole_run, (self.to_dict(), self.sources, self._final, self.ledger, self._printed, self.start)
 
     dialect: str | None
     version: str | None
@@ -367,7 +464,6 @@ class Run(_Facts):
     tool_calls: list[dict[str, Any]]
     plan: list[dict[str, Any]] | None
     subagents: list[dict[str, Any]]
-    usage: dict[str, Any]
     cost_usd: float | None
     errors: list[dict[str, Any]]
     retries: int
@@ -380,8 +476,31 @@ class Run(_Facts):
         return self._ledger
 
     @property
+    def _printed(self) -> list[dict[str, Any]]:
+        if self._models is None:
+            self._models = [] if self._told is None else self._told[0].printed_models()
+        return self._models
+
+    @property
     def verdict(self) -> Verdict:
         return Verdict(self.__getattr__("verdict"), self._final, self.session_id is not None)
+
+    @property
+    def usage(self) -> RunUsage:
+        return RunUsage(self.__getattr__("usage"), self.ledger, self._printed)
+
+    def estimate(self) -> Estimate:
+        """What the tokens of the run cost at list prices, beside ``cost_usd``, which is what the harness says.
+
+        Model calls are priced one by one, each at the prices of its time; what the harness's own total has beyond them
+        is priced too, where its model is known. Needs the extra ``prices``. No network is used.
+
+        Raises:
+            ImportError: the price library is not installed; the message says how to install it.
+        """
+        from ._usage import estimate_of
+
+        return estimate_of(self.to_dict(), self.ledger, self._printed)
 
     @property
     def error_classes(self) -> list[ErrorClass]:
@@ -419,10 +538,11 @@ def _whole_run(
     sources: dict[str, dict[str, Any]],
     final: bool,
     ledger: list[dict[str, Any]],
+    models: list[dict[str, Any]],
     start: tuple[int, int],
 ) -> Run:
     """What a copy or pickle of a run becomes."""
-    return Run(facts, sources, final=final, ledger=ledger, start=start)
+    return Run(facts, sources, final=final, ledger=ledger, models=models, start=start)
 
 
 def run_of(engine: Any, facts: dict[str, Any] | None = None, **known: Any) -> Run:
@@ -431,7 +551,7 @@ def run_of(engine: Any, facts: dict[str, Any] | None = None, **known: Any) -> Ru
     ``facts`` is that dict where it was changed or made with what the caller knows; ``known`` goes on to `Run`.
     """
     facts = engine.run() if facts is None else facts
-    return Run(facts, final=engine.ending == "end", ledger=engine.ledger(), **known)
+    return Run(facts, final=engine.ending == "end", ledger=engine.ledger(), models=engine.printed_models(), **known)
 
 
 def last_run_of(engine: Any, code: int | None = None, stderr: bytes | None = None, **known: Any) -> Run:

@@ -372,14 +372,18 @@ class Emitter:
         *,
         key: str | None = None,
         side: bool = False,
+        begun: bool = False,
         total: dict[str, Any] | None = None,
+        models: dict[str, dict[str, Any]] | None = None,
+        beyond: str | None = None,
     ) -> None:
         """Token counts of one model call (``scope`` "call") or the harness's own total ("run").
 
         ``usage`` has the keys of ``types.TokenUsage``; None values are left out (see ``tokens``). ``key`` names the
         model call: the last usage of a key counts; without one each is a call of its own. ``side`` marks a call that
-        is not the main loop's (compaction, title). ``total``: what ``run.usage.run`` becomes, where the record tells
-        only a share of it.
+        is not the main loop's (compaction, title), ``begun`` counts that are those of the call's beginning. ``total``:
+        what ``run.usage.run`` becomes, where the record tells only a share of it. ``models``: the harness's own total
+        of each model. ``beyond``: which model calls are in its totals and not on the wire.
         """
         usage = {name: value for name, value in self._value(usage).items() if value is not None}
         if not usage:
@@ -389,7 +393,7 @@ class Emitter:
                 return
             self._usages[key] = repr(usage)
         event = self._event({"sessionUpdate": ev.USAGE, "scope": scope, "usage": usage}, stamp)
-        event.facts = {"key": key, "side": side, "total": total}
+        event.facts = {"key": key, "side": side, "begun": begun, "total": total, "models": models, "beyond": beyond}
         self.sink(event)
 
     def state(self, state: str, stamp: Stamp, **details: Any) -> None:

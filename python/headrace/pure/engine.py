@@ -133,6 +133,10 @@ class Engine(_Pull):
         rows: list[dict[str, Any]] = self._parser.ledger()
         return rows
 
+    def printed_models(self) -> list[dict[str, Any]]:
+        models: list[dict[str, Any]] = self._parser.printed_models()
+        return models
+
     @property
     def ending(self) -> str | None:
         ending: str | None = self._parser.ending

@@ -7,7 +7,7 @@ use crate::json::Value;
 use crate::report::Malformed;
 
 /// How many records may wait for a decision.
-const WINDOW_RECORDS: u64 = 64;
+pub(crate) const WINDOW_RECORDS: u64 = 64;
 /// And how many bytes of them.
 const WINDOW_BYTES: u64 = 1 << 20;
 

@@ -747,11 +747,9 @@ impl<'s> Emitter<'s> {
     ) {
         self.usage(
             Usage {
-                run: false,
-                tokens,
                 key,
                 side,
-                total: None,
+                ..Usage::call(tokens)
             },
             stamp,
         );
@@ -766,11 +764,8 @@ impl<'s> Emitter<'s> {
     ) {
         self.usage(
             Usage {
-                run: true,
-                tokens,
-                key: None,
-                side: false,
                 total,
+                ..Usage::run(tokens)
             },
             stamp,
         );
@@ -780,11 +775,8 @@ impl<'s> Emitter<'s> {
     pub fn run_usage_so_far(&mut self, tokens: &Tokens<'_>, stamp: &Stamp<'_>) {
         self.usage(
             Usage {
-                run: true,
-                tokens,
                 key: Some("run"),
-                side: false,
-                total: None,
+                ..Usage::run(tokens)
             },
             stamp,
         );
@@ -853,7 +845,8 @@ impl<'s> Emitter<'s> {
         );
     }
 
-    fn usage(&mut self, usage: Usage<'_>, stamp: &Stamp<'_>) {
+    /// Token counts with all that there may be to say of them.
+    pub fn usage(&mut self, usage: Usage<'_>, stamp: &Stamp<'_>) {
         let tokens = usage.tokens;
         let lossy = tokens
             .extra

@@ -388,8 +388,38 @@ pub struct Usage<'e> {
     pub key: Option<&'e str>,
     /// A call that is not the main loop's.
     pub side: bool,
+    /// The counts are those of the call's beginning.
+    pub begun: bool,
     /// What `run.usage.run` becomes, where the record tells only a share of it.
     pub total: Option<&'e Tokens<'e>>,
+    /// The harness's own total of each model.
+    pub models: &'e [(Text<'e>, Tokens<'e>)],
+    /// Which model calls are in the harness's totals and not on the wire.
+    pub beyond: Option<&'static str>,
+}
+
+impl<'e> Usage<'e> {
+    /// One model call.
+    pub fn call(tokens: &'e Tokens<'e>) -> Self {
+        Usage {
+            run: false,
+            tokens,
+            key: None,
+            side: false,
+            begun: false,
+            total: None,
+            models: &[],
+            beyond: None,
+        }
+    }
+
+    /// The harness's own total.
+    pub fn run(tokens: &'e Tokens<'e>) -> Self {
+        Usage {
+            run: true,
+            ..Usage::call(tokens)
+        }
+    }
 }
 
 /// A state: its name and its details, None left out.

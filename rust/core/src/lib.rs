@@ -23,6 +23,7 @@
 //! # Ok::<(), headrace_core::record::Error>(())
 //! ```
 
+pub mod borders;
 pub mod data;
 pub mod detect;
 pub mod dialect;

@@ -264,6 +264,11 @@ impl Parser {
     pub fn ledger(&self) -> Data<'_> {
         self.stream.reducer.ledger()
     }
+
+    /// The harness's own total of each model, as far as it prints them.
+    pub fn printed_models(&self) -> Data<'_> {
+        self.stream.reducer.printed_models()
+    }
 }
 
 /// The consumer of the intake.

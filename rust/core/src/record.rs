@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::event::Place;
 use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, MAX_TEXT_BYTES};
-use crate::json::{Decoder, Fitted, JsonError, Paths, Place, Reason, Str, Tape, Text, Value};
+use crate::json::{Decoder, Fitted, JsonError, Paths, Reason, Spot, Str, Tape, Text, Value};
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
 use document::Held;
@@ -56,10 +56,10 @@ impl<'a> Record<'a> {
         self.kind.map(Text::from)
     }
 
-    /// [`Paths::places`] in this record.
+    /// [`Paths::spots`] in this record.
     #[inline]
-    pub fn places<const N: usize>(&self, paths: &[&[&str]; N], known: &mut Paths<N>) -> [Place; N] {
-        known.places(paths, self.value, self.fitted.map(|fitted| fitted.shape()))
+    pub fn spots<const N: usize>(&self, paths: &[&[&str]; N], known: &mut Paths<N>) -> [Spot; N] {
+        known.spots(paths, self.value, self.fitted.map(|fitted| fitted.shape()))
     }
 
     /// Where it stands in the stream.
@@ -324,7 +324,7 @@ impl Reader {
         report.records += 1;
         let value = doc.root();
         if value.is_object() {
-            let [kind] = types.places(&TYPE, value, doc.fitted().map(|fitted| fitted.shape()));
+            let [kind] = types.spots(&TYPE, value, doc.fitted().map(|fitted| fitted.shape()));
             let record = Record {
                 value,
                 raw: line.body,

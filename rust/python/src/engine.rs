@@ -249,6 +249,12 @@ impl Engine {
         Builder::with(|builder| Ok(builder.data(py, &rows)?.unbind()))
     }
 
+    /// The harness's own total of each model, as a list of dicts.
+    fn printed_models(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let models = self.parser.printed_models();
+        Builder::with(|builder| Ok(builder.data(py, &models)?.unbind()))
+    }
+
     fn report(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let report = self.parser.report().to_data();
         Builder::with(|builder| Ok(builder.data(py, &report)?.unbind()))

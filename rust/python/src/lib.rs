@@ -3,6 +3,7 @@
 //! `Engine` turns bytes into event dicts and a run, `Reader` bytes into `Record`s; both can be fed, or pull from a source
 //! that was attached. What users see (`headrace.events`, `Run`, ...) is Python, shared with the pure backend.
 
+mod borders;
 mod engine;
 mod errors;
 mod feed;
@@ -16,6 +17,7 @@ use pyo3::prelude::*;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<borders::Borders>()?;
     module.add_class::<engine::Engine>()?;
     module.add_class::<record::Reader>()?;
     module.add_class::<record::Record>()?;

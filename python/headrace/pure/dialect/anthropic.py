@@ -271,13 +271,39 @@ def usage_counts(usage: Any) -> dict[str, int]:
     return _counts(usage, 0)
 
 
-def model_usage(models: Any) -> dict[str, int]:
-    """The counters of a `modelUsage` object, summed over its models."""
-    summed: dict[str, int] = {}
-    for model in models.values() if isinstance(models, dict) else ():
-        for name, number in _counts(model, 1).items():
-            summed[name] = summed.get(name, 0) + number
-    return summed
+def model_usage(models: Any) -> dict[str, dict[str, Any]]:
+    """The counters of each model of a `modelUsage` object, and its costUSD."""
+    if not isinstance(models, dict):
+        return {}
+    return {name: _counts(model, 1) | _cost(model) for name, model in models.items()}
+
+
+def _cost(model: Any) -> dict[str, Any]:
+    cost = price(model.get("costUSD")) if isinstance(model, dict) else None
+    return {} if cost is None else {"costUSD": cost}
+
+
+def add_models(models: dict[str, dict[str, Any]], news: dict[str, dict[str, Any]]) -> None:
+    """Adds the counters of each model to what is known of it."""
+    for name, counts in news.items():
+        known = models.setdefault(name, {})
+        for counter, number in counts.items():
+            known[counter] = known.get(counter, 0) + number
+
+
+def summed(models: dict[str, dict[str, Any]]) -> dict[str, int]:
+    """The counters of all models together."""
+    sums: dict[str, int] = {}
+    for counts in models.values():
+        for name, number in counts.items():
+            if name != "costUSD":
+                sums[name] = sums.get(name, 0) + number
+    return sums
+
+
+def usage_of_models(models: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The harness's own total of each model as token usage."""
+    return {ev.clean(name): usage_of(counts, counts.get("costUSD")) for name, counts in models.items()}
 
 
 def _counts(usage: Any, spelling: int) -> dict[str, int]:

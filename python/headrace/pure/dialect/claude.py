@@ -89,6 +89,9 @@ API_EVENTS = frozenset(
         "message_stop",
     }
 )
+# model calls that only its totals have
+HELPERS = "helper calls that are not printed, such as titles, summaries and warm-ups"
+HELPERS_OR_EARLIER = HELPERS + ", or earlier runs of the session"
 SAID = 8  # texts that a result may still repeat
 
 
@@ -230,6 +233,7 @@ class Mapper:
         self.denied: set[str] = set()  # calls that were refused in this turn
         self.last: str | None = None  # the main agent's call whose result came last, and nothing since
         self.total: dict[str, int] = {}  # the harness's own count of the run so far
+        self.models: dict[str, dict[str, Any]] = {}  # and of each model
         self.increments = False  # its results print what is new since the last one
 
     def map(self, record: Record) -> Outcome:
@@ -276,7 +280,7 @@ class Mapper:
                 thread, anthropic.kept(start.get("id")) or message_id, anthropic.kept(start.get("model")), value
             )
             message.streaming = True
-            self._usage(message, start.get("usage"), self._stamp(value, message))
+            self._usage(message, start.get("usage"), self._stamp(value, message), begun=True)
             return None
         current = self.messages.get(thread)
         if current is None or (message_id is not None and current.id != message_id):
@@ -351,7 +355,8 @@ class Mapper:
         for content in anthropic.blocks_of(message.get("content")):
             self._block(current, content, stamp)
         if not current.final:
-            self._usage(current, message.get("usage"), stamp)
+            begun = as_text(message.get("stop_reason")) is None
+            self._usage(current, message.get("usage"), stamp, begun=begun)
         return None
 
     def _block(self, message: Message, content: dict[str, Any], stamp: Stamp) -> None:
@@ -512,17 +517,24 @@ class Mapper:
         news = value.get("model_usage_since_last_result")
         if isinstance(news, dict):
             if not self.increments:
-                self.increments, self.total = True, {}
-            for name, number in anthropic.model_usage(news).items():
-                self.total[name] = self.total.get(name, 0) + number
+                self.increments, self.models = True, {}
+            anthropic.add_models(self.models, anthropic.model_usage(news))
+            self.total = anthropic.summed(self.models)
         elif not self.increments:
-            counts = anthropic.model_usage(value.get("modelUsage")) or anthropic.usage_counts(value.get("usage"))
+            models = anthropic.model_usage(value.get("modelUsage"))
+            counts = anthropic.summed(models) or anthropic.usage_counts(value.get("usage"))
             if any(counts.values()) or not self.total:
-                self.total = counts
+                self.total, self.models = counts, models
         cost = price(value.get("total_cost_usd"))
         cost = price(value.get("total_cost")) if cost is None else cost
         counts = self.total or anthropic.usage_counts(value.get("usage"))
-        self.out.usage("run", anthropic.usage_of(counts, cost), stamp)
+        self.out.usage(
+            "run",
+            anthropic.usage_of(counts, cost),
+            stamp,
+            models=anthropic.usage_of_models(self.models),
+            beyond=HELPERS if self.increments else HELPERS_OR_EARLIER,
+        )
 
     # ------------------------------------------------------------ system and control records
 
@@ -652,13 +664,19 @@ class Mapper:
             parent=as_text(value.get("parent_tool_use_id")),
         )
 
-    def _usage(self, message: Message, usage: Any, stamp: Stamp) -> None:
+    def _usage(self, message: Message, usage: Any, stamp: Stamp, *, begun: bool = False) -> None:
         """The counters of a message as far as they are known; a zero never takes the place of a number."""
         for name, number in anthropic.usage_counts(usage).items():
             if number or name not in message.counts:
                 message.counts[name] = number
         message.tier = anthropic.kept(as_dict(usage).get("service_tier")) or message.tier
-        self.out.usage("call", anthropic.usage_of(message.counts, tier=message.tier), stamp, key=message.key)
+        self.out.usage(
+            "call",
+            anthropic.usage_of(message.counts, tier=message.tier),
+            stamp,
+            key=message.key,
+            begun=begun,
+        )
 
     # ------------------------------------------------------------ what results repeat
 

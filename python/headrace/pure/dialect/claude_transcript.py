@@ -26,6 +26,9 @@ HARNESS_TEXT = "text of the harness"
 AGAIN = "record again"
 STRAY = "sidechain without a call"
 
+# model calls that only its totals have
+BEYOND = "calls of sub-agents, helpers or earlier runs of the session, which are not in this file"
+
 #: line types that say nothing for events
 IGNORED = {
     "summary": "summary of another session",
@@ -125,9 +128,10 @@ class Mapper:
         if kind == "attachment":
             return self._attachment(value)
         if kind == "cost-state":
-            counts = anthropic.model_usage(value.get("modelUsage"))
-            usage = anthropic.usage_of(counts, price(value.get("totalCostUSD")))
-            self.out.usage("run", usage, Stamp(session_id=as_text(value.get("sessionId"))))
+            models = anthropic.model_usage(value.get("modelUsage"))
+            usage = anthropic.usage_of(anthropic.summed(models), price(value.get("totalCostUSD")))
+            stamp = Stamp(session_id=as_text(value.get("sessionId")))
+            self.out.usage("run", usage, stamp, models=anthropic.usage_of_models(models), beyond=BEYOND)
             return None
         return IGNORED.get(kind, UNKNOWN) if isinstance(kind, str) else UNKNOWN
 

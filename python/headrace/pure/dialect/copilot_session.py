@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import event as ev
 from ..emit import Emitter, count, total
 from ..record import Record
 from ..run import Ending, Exit, Reducer
@@ -48,7 +49,8 @@ class Mapper:
             copilot.usage(self.out, inner, stamp)
             return None
         if kind == "session.shutdown":
-            self.out.usage("run", totals(data), stamp, key="run")
+            models = metrics_of(data)
+            self.out.usage("run", totals(models), stamp, key="run", models=each(models))
             outcome = "incomplete" if self.records.turning else self.records.outcome()
             reason = data.get("shutdownType")
             self.out.state("end", stamp, outcome=outcome, reason=reason if isinstance(reason, str) else kind)
@@ -62,16 +64,29 @@ class Mapper:
         return None
 
 
-def totals(data: dict[str, Any]) -> dict[str, Any]:
-    """The counters of all models together."""
-    metrics = data.get("modelMetrics")
-    snapshot = data.get("accountingSnapshot")
+def metrics_of(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The counters of each model."""
+    metrics, snapshot = data.get("modelMetrics"), data.get("accountingSnapshot")
     if not isinstance(metrics, dict) and isinstance(snapshot, dict):
         metrics = snapshot.get("modelMetrics")
-    sums: dict[str, Any] = {}
-    for model in metrics.values() if isinstance(metrics, dict) else ():
+    models = {}
+    for name, model in metrics.items() if isinstance(metrics, dict) else ():
         usage = model.get("usage") if isinstance(model, dict) else None
-        for key, value in usage.items() if isinstance(usage, dict) else ():
+        if isinstance(usage, dict):
+            models[name] = usage
+    return models
+
+
+def each(models: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The harness's own total of each model."""
+    return {ev.clean(name): copilot.counters(usage) for name, usage in models.items()}
+
+
+def totals(models: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The counters of all models together."""
+    sums: dict[str, Any] = {}
+    for usage in models.values():
+        for key, value in usage.items():
             if count(value) is not None:
                 sums[key] = total(sums.get(key), value)
     return copilot.counters(sums)

@@ -192,6 +192,7 @@ class Mapper:
                     extra=extra,
                 ),
                 stamp,
+                models=_models(stats.get("models"), None, ("input_tokens", "output_tokens", "cached")),
             )
         self._finish(error if isinstance(error, dict) else None, value.get("status") == "error", stamp)
         return None
@@ -227,12 +228,24 @@ class Mapper:
                 extra={"models": models},
             ),
             Stamp(),
+            models=_models(models, "tokens", ("prompt", "candidates", "cached")),
         )
         self._finish(error if isinstance(error, dict) else None, isinstance(error, dict), Stamp())
         return None
 
     def _stamp(self, value: dict[str, Any]) -> Stamp:
         return Stamp(timestamp=as_text(value.get("timestamp")), model=self.model)
+
+
+def _models(models: Any, inside: str | None, names: tuple[str, str, str]) -> dict[str, dict[str, Any]]:
+    """The total of each model: prompt, completion and cached tokens by their names."""
+    told = {}
+    for name, model in models.items() if isinstance(models, dict) else ():
+        counters = model.get(inside) if inside is not None and isinstance(model, dict) else model
+        if isinstance(counters, dict):
+            prompt, completion, cached = (count(counters.get(key)) for key in names)
+            told[ev.clean(name)] = tokens(prompt, completion, cached)
+    return told
 
 
 def stop_of(message: str) -> str | None:

@@ -31,6 +31,10 @@ COUNTERS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "total_t
 CANCELLED = "Operation cancelled."
 API_ERROR = "[API Error: "
 AGENTS = ("agent", "task")
+# model calls that only its total has
+BEYOND = (
+    "calls that are not printed: helpers such as memory extraction, attempts made again, earlier runs of the session"
+)
 
 EVENTS = {
     "content_block_start": "start of a block",
@@ -391,7 +395,7 @@ class Mapper:
         if not failed and text.startswith(API_ERROR):  # old versions call it a success
             failed, message, text = True, text, ""
         if isinstance(value.get("usage"), dict):
-            self.out.usage("run", usage(value["usage"]), stamp)
+            self.out.usage("run", usage(value["usage"]), stamp, beyond=BEYOND)
         self._fail(message, stamp) if failed else self._answer(text, stamp)
         outcome = OUTCOMES.get(subtype or "", "failed") if failed else "completed"
         if failed and (self.interrupted or message == CANCELLED):

@@ -250,6 +250,7 @@ class Reducer:
         shown = [text for text in self.texts if text.text]
         texts = [text.text for text in shown if text.kind == ev.MESSAGE and text.thread is None]
         calls = [call.to_dict() for call in self._ordered_calls()]
+        agents = self._subagents(calls)
         exit = exit or Exit()
         told = self.progress.decide(self, report, judge, exit)
         errors = [dict(error) for error in self.errors]
@@ -269,8 +270,8 @@ class Reducer:
             "messages": self._messages(),
             "tool_calls": calls,
             "plan": self.plan,
-            "subagents": self._subagents(calls),
-            "usage": self.ledger.to_dict(),
+            "subagents": agents,
+            "usage": self.ledger.to_dict(self.compactions > 0, bool(agents)),
             "cost_usd": self.ledger.cost(),
             "errors": errors,
             "retries": self.retries,

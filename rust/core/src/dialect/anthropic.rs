@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::is_true;
+use super::{is_true, members};
 use crate::data::Data;
 use crate::emit::{Emitter, Update};
 use crate::event::{Image, Item, Kind, Location, PlanEntry, Stamp, Tokens};
@@ -429,21 +429,6 @@ impl Counts {
         }
     }
 
-    /// The counters of a `modelUsage` object, summed over its models.
-    pub(super) fn of_models(models: Option<Value<'_>>) -> Counts {
-        let mut sum = Counts::default();
-        let Some(models) = models else { return sum };
-        for (name, model) in models.entries() {
-            let last = models.get(&name.lossy()).map(|last| last.raw().as_ptr());
-            if last == Some(model.raw().as_ptr()) {
-                sum.add(Counts {
-                    numbers: COUNTERS.map(|(_, name)| count(model.get(name))),
-                });
-            }
-        }
-        sum
-    }
-
     pub(super) fn add(&mut self, other: Counts) {
         for (mine, new) in self.numbers.iter_mut().zip(other.numbers) {
             *mine = match (*mine, new) {
@@ -492,5 +477,66 @@ impl Counts {
             cost,
             extra,
         }
+    }
+}
+
+/// The counters of each model, as `modelUsage` has them.
+#[derive(Default, Deserialize, Serialize)]
+pub(super) struct Models(Vec<ModelTotal>);
+
+#[derive(Deserialize, Serialize)]
+struct ModelTotal {
+    name: String,
+    counts: Counts,
+    cost: Option<Number>,
+}
+
+impl Models {
+    pub(super) fn of(usage: Option<Value<'_>>) -> Models {
+        let models = usage.map(members).unwrap_or_default();
+        let models = models.into_iter().map(|(name, model)| ModelTotal {
+            name: name.lossy().into_owned(),
+            counts: Counts {
+                numbers: COUNTERS.map(|(_, name)| count(model.get(name))),
+            },
+            cost: price(model.get("costUSD")),
+        });
+        Models(models.collect())
+    }
+
+    /// Adds the counters of each model to what is known of it.
+    pub(super) fn add(&mut self, news: Models) {
+        for new in news.0 {
+            match self.0.iter_mut().find(|known| known.name == new.name) {
+                Some(known) => {
+                    known.counts.add(new.counts);
+                    known.cost = match (known.cost, new.cost) {
+                        (Some(one), Some(two)) => Some(one + two),
+                        (one, two) => one.or(two),
+                    };
+                }
+                None => self.0.push(new),
+            }
+        }
+    }
+
+    /// The counters of all models together.
+    pub(super) fn sum(&self) -> Counts {
+        let mut sum = Counts::default();
+        for model in &self.0 {
+            sum.add(model.counts);
+        }
+        sum
+    }
+
+    /// The harness's own total of each model as token usage.
+    pub(super) fn to_tokens(&self) -> Vec<(Text<'_>, Tokens<'_>)> {
+        let models = self.0.iter();
+        models
+            .map(|model| {
+                let tokens = model.counts.to_tokens(model.cost, None);
+                (model.name.as_str().into(), tokens)
+            })
+            .collect()
     }
 }

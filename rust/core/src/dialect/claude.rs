@@ -11,11 +11,11 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::anthropic::{self, Block, Counts, Plan, blocks_of, chunk_of, joined_text};
+use super::anthropic::{self, Block, Counts, Models, Plan, blocks_of, chunk_of, joined_text};
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, is_true, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
-use crate::event::{Kind, PlanEntry, Stamp, State};
+use crate::event::{Kind, PlanEntry, Stamp, State, Usage};
 use crate::json::{Paths, Text, Value};
 use crate::number::{count, price};
 use crate::record::Record;
@@ -25,6 +25,11 @@ pub const DIALECT: Dialect = Dialect {
     sign,
     mapper: Make::of::<Claude>(),
 };
+
+// model calls that only its totals have
+const HELPERS: &str = "helper calls that are not printed, such as titles, summaries and warm-ups";
+const HELPERS_OR_EARLIER: &str = "helper calls that are not printed, such as titles, summaries and warm-ups, \
+                                  or earlier runs of the session";
 
 const PART: Outcome = Outcome::Ignored("part of a block");
 const HARNESS_TEXT: Outcome = Outcome::Ignored("text of the harness");
@@ -332,6 +337,8 @@ struct Claude {
     last: Option<String>,
     /// The harness's own count of the run so far.
     total: Counts,
+    /// And of each model.
+    models: Models,
     /// Its results print what is new since the last one.
     increments: bool,
 }
@@ -367,7 +374,7 @@ impl Claude {
     fn stream(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value;
         let [event, kind, index, delta, text, thinking, id, stamp @ ..] =
-            record.places(&STREAM, &mut self.paths);
+            record.spots(&STREAM, &mut self.paths);
         let Some(event) = value.at(event).filter(Value::is_object) else {
             return Outcome::Unknown;
         };
@@ -377,7 +384,7 @@ impl Claude {
         if !is_delta && !API_EVENTS.contains(&&*kind) {
             return Outcome::Ignored("other event of the API");
         }
-        let stamp = self::stamp(stamp.map(|place| value.at(place)));
+        let stamp = self::stamp(stamp.map(|spot| value.at(spot)));
         let id = value.at(id).and_then(|id| id.text());
         let parent = stamp.parent.clone();
         let thread = parent.as_deref();
@@ -426,7 +433,7 @@ impl Claude {
         let mut message = self.begin(thread, id, of("model"), value, record.line, out);
         message.streaming = true;
         let counts = start.and_then(|start| start.get("usage"));
-        usage(&mut message, counts, value, Vec::new(), out);
+        usage(&mut message, counts, value, Vec::new(), true, out);
         self.put(thread, message);
     }
 
@@ -462,7 +469,7 @@ impl Claude {
                 PART
             }
             "message_delta" => {
-                usage(message, event.get("usage"), value, Vec::new(), out);
+                usage(message, event.get("usage"), value, Vec::new(), false, out);
                 message.is_final = true;
                 Outcome::Mapped
             }
@@ -536,7 +543,8 @@ impl Claude {
         }
         if !message.is_final {
             let extra = anthropic::extra_of(wire, "stop_reason");
-            usage(&mut message, wire.get("usage"), value, extra, out);
+            let begun = wire.text_of("stop_reason").is_none();
+            usage(&mut message, wire.get("usage"), value, extra, begun, out);
         }
         self.put(thread.as_deref(), message);
         Outcome::Mapped
@@ -802,14 +810,17 @@ impl Claude {
         if let Some(news) = news.filter(Value::is_object) {
             if !self.increments {
                 self.increments = true;
-                self.total = Counts::default();
+                self.models = Models::default();
             }
-            self.total.add(Counts::of_models(Some(news)));
+            self.models.add(Models::of(Some(news)));
+            self.total = self.models.sum();
         } else if !self.increments {
-            let models = Counts::of_models(value.get("modelUsage"));
-            let counts = if models.is_empty() { usage } else { models };
+            let models = Models::of(value.get("modelUsage"));
+            let sum = models.sum();
+            let counts = if sum.is_empty() { usage } else { sum };
             if counts.is_any() || self.total.is_empty() {
                 self.total = counts;
+                self.models = models;
             }
         }
         let cost = price(value.get("total_cost_usd")).or_else(|| price(value.get("total_cost")));
@@ -818,7 +829,17 @@ impl Claude {
         } else {
             self.total
         };
-        out.run_usage(&counts.to_tokens(cost, None), stamp, None);
+        let tokens = counts.to_tokens(cost, None);
+        let beyond = match self.increments {
+            true => HELPERS,
+            false => HELPERS_OR_EARLIER,
+        };
+        let usage = Usage {
+            models: &self.models.to_tokens(),
+            beyond: Some(beyond),
+            ..Usage::run(&tokens)
+        };
+        out.usage(usage, stamp);
     }
 
     // ---------------------------------------------------------------- system and control records
@@ -1037,6 +1058,7 @@ fn usage<'a>(
     printed: Option<Value<'_>>,
     value: Value<'a>,
     extra: Vec<(Text<'a>, Data<'a>)>,
+    begun: bool,
     out: &mut Emitter<'_>,
 ) {
     message.counts.renew(Counts::of_usage(printed));
@@ -1050,7 +1072,12 @@ fn usage<'a>(
     };
     let tier = message.tier.as_deref().map(Text::from);
     let tokens = message.counts.to_tokens(None, tier);
-    out.call_usage(&tokens, &stamp, Some(&message.key), false);
+    let usage = Usage {
+        key: Some(&message.key),
+        begun,
+        ..Usage::call(&tokens)
+    };
+    out.usage(usage, &stamp);
 }
 
 /// The end of a message; one that was cut says from which block on it is void.

@@ -12,10 +12,10 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::anthropic::{self, Block, Counts, Plan, blocks_of, chunk_of, joined_text};
+use super::anthropic::{self, Block, Counts, Models, Plan, blocks_of, chunk_of, joined_text};
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, is_true, rule};
 use crate::emit::{Call, Emitter};
-use crate::event::{PlanEntry, Stamp, State};
+use crate::event::{PlanEntry, Stamp, State, Usage};
 use crate::json::{Text, Value};
 use crate::number::{count, price};
 use crate::record::Record;
@@ -26,6 +26,10 @@ pub const DIALECT: Dialect = Dialect {
     sign,
     mapper: Make::of::<Transcript>(),
 };
+
+/// Model calls that only its totals have.
+const BEYOND: &str =
+    "calls of sub-agents, helpers or earlier runs of the session, which are not in this file";
 
 const HARNESS_TEXT: Outcome = Outcome::Ignored("text of the harness");
 
@@ -161,13 +165,20 @@ impl Mapper for Transcript {
             "system" => system(value, out),
             "attachment" => self.attachment(value, out),
             "cost-state" => {
-                let counts = Counts::of_models(value.get("modelUsage"));
-                let tokens = counts.to_tokens(price(value.get("totalCostUSD")), None);
+                let models = Models::of(value.get("modelUsage"));
+                let tokens = models
+                    .sum()
+                    .to_tokens(price(value.get("totalCostUSD")), None);
                 let stamp = Stamp {
                     session_id: value.text_of("sessionId"),
                     ..Stamp::default()
                 };
-                out.run_usage(&tokens, &stamp, None);
+                let usage = Usage {
+                    models: &models.to_tokens(),
+                    beyond: Some(BEYOND),
+                    ..Usage::run(&tokens)
+                };
+                out.usage(usage, &stamp);
                 Outcome::Mapped
             }
             other => rule(IGNORED, other),

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::copilot::{self, Copilot};
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, is_true, members};
 use crate::emit::Emitter;
-use crate::event::{State, Tokens};
-use crate::json::{Text, Value};
+use crate::event::{State, Tokens, Usage};
+use crate::json::{Str, Text, Value};
 use crate::number::count;
 use crate::record::Record;
 
@@ -57,7 +57,14 @@ impl Mapper for CopilotSession {
                 copilot::usage(usage, stamp, out);
             }
             "session.shutdown" => {
-                out.run_usage_so_far(&totals(data), &stamp);
+                let models = metrics_of(data);
+                let totals = totals(&models);
+                let usage = Usage {
+                    key: Some("run"),
+                    models: &each(&models),
+                    ..Usage::run(&totals)
+                };
+                out.usage(usage, &stamp);
                 let outcome = match self.records.turning {
                     true => "incomplete",
                     false => self.records.outcome(),
@@ -74,14 +81,34 @@ impl Mapper for CopilotSession {
     }
 }
 
-/// The counters of all models together.
-fn totals(data: Value<'_>) -> Tokens<'static> {
+/// The counters of each model.
+fn metrics_of(data: Value<'_>) -> Vec<(Str<'_>, Value<'_>)> {
     let metrics = data.get("modelMetrics").filter(Value::is_object);
     let metrics = metrics.or_else(|| data.path(&["accountingSnapshot", "modelMetrics"]));
     let models = metrics.into_iter().flat_map(members);
-    let usages: Vec<Value<'_>> = models.filter_map(|(_, model)| model.get("usage")).collect();
+    models
+        .filter_map(|(name, model)| Some((name, model.get("usage")?)))
+        .filter(|(_, usage)| usage.is_object())
+        .collect()
+}
+
+/// The harness's own total of each model.
+fn each<'a>(models: &[(Str<'a>, Value<'a>)]) -> Vec<(Text<'a>, Tokens<'a>)> {
+    let models = models.iter();
+    models
+        .map(|(name, usage)| {
+            let counters = copilot::counters(|key| count(usage.get(key)));
+            ((*name).into(), counters)
+        })
+        .collect()
+}
+
+/// The counters of all models together.
+fn totals(models: &[(Str<'_>, Value<'_>)]) -> Tokens<'static> {
     copilot::counters(|name| {
-        let counts = usages.iter().filter_map(|usage| count(usage.get(name)));
+        let counts = models
+            .iter()
+            .filter_map(|(_, usage)| count(usage.get(name)));
         counts.reduce(|one, two| one + two)
     })
 }

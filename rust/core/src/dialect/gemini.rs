@@ -10,10 +10,10 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_all};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_all, members};
 use crate::data::map;
 use crate::emit::{Call, Emitter, Update};
-use crate::event::{Kind, Stamp, State, Tokens, text_content};
+use crate::event::{Kind, Stamp, State, Tokens, Usage, text_content};
 use crate::json::{Text, Value};
 use crate::number::count;
 use crate::record::Record;
@@ -263,7 +263,12 @@ impl Gemini {
                 extra: extra.collect(),
                 ..Tokens::default()
             };
-            out.run_usage(&tokens, &stamp, None);
+            let names = ["input_tokens", "output_tokens", "cached"];
+            let usage = Usage {
+                models: &models_of(stats.get("models"), None, names),
+                ..Usage::run(&tokens)
+            };
+            out.usage(usage, &stamp);
         }
         let failed = value.text_of("status").as_deref() == Some("error");
         let error = value.get("error").filter(Value::is_object);
@@ -332,11 +337,40 @@ impl Gemini {
             extra: vec![("models".into(), models.into())],
             ..Tokens::default()
         };
-        out.run_usage(&tokens, &stamp, None);
+        let names = ["prompt", "candidates", "cached"];
+        let usage = Usage {
+            models: &models_of(Some(models), Some("tokens"), names),
+            ..Usage::run(&tokens)
+        };
+        out.usage(usage, &stamp);
         let error = value.get("error").filter(Value::is_object);
         self.finish(error, error.is_some(), &stamp, out);
         Outcome::Mapped
     }
+}
+
+/// The total of each model: prompt, completion and cached tokens by their names.
+fn models_of<'a>(
+    models: Option<Value<'a>>,
+    inside: Option<&str>,
+    names: [&str; 3],
+) -> Vec<(Text<'a>, Tokens<'a>)> {
+    let models = models.map(members).unwrap_or_default();
+    let models = models.into_iter().filter_map(|(name, model)| {
+        let counters = match inside {
+            Some(inside) => model.get(inside)?,
+            None => model,
+        };
+        let [prompt, completion, cached] = names.map(|name| count(counters.get(name)));
+        let tokens = Tokens {
+            prompt,
+            completion,
+            cached,
+            ..Tokens::default()
+        };
+        counters.is_object().then(|| (name.into(), tokens))
+    });
+    models.collect()
 }
 
 /// The plan in the arguments of the todo tool.

@@ -248,8 +248,8 @@ impl Pi {
     // ---------------------------------------------------------------- text
 
     fn update(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let found = record.places(&UPDATE, &mut self.paths);
-        let [event, kind, index, delta] = found.map(|place| record.value.at(place));
+        let found = record.spots(&UPDATE, &mut self.paths);
+        let [event, kind, index, delta] = found.map(|spot| record.value.at(spot));
         let Some(event) = event.filter(Value::is_object) else {
             return Outcome::Unknown;
         };

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_all, has_any, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
-use crate::event::{Item, Kind, Stamp, State, Tokens};
+use crate::event::{Item, Kind, Stamp, State, Tokens, Usage};
 use crate::json::{Text, Value};
 use crate::number::{count, price};
 use crate::record::Record;
@@ -28,6 +28,9 @@ pub const DIALECT: Dialect = Dialect {
 const CANCELLED: &str = "Operation cancelled.";
 const API_ERROR: &str = "[API Error: ";
 const AGENTS: [&str; 2] = ["agent", "task"];
+/// Model calls that only its total has.
+const BEYOND: &str = "calls that are not printed: helpers such as memory extraction, attempts made again, \
+                      earlier runs of the session";
 const COUNTERS: [&str; 4] = [
     "input_tokens",
     "output_tokens",
@@ -558,7 +561,12 @@ impl Qwen {
             message = Some(std::mem::take(&mut text));
         }
         if let Some(counters) = value.get("usage").filter(Value::is_object) {
-            out.run_usage(&tokens(counters), &stamp, None);
+            let tokens = tokens(counters);
+            let usage = Usage {
+                beyond: Some(BEYOND),
+                ..Usage::run(&tokens)
+            };
+            out.usage(usage, &stamp);
         }
         let cancelled = self.interrupted || message.as_deref() == Some(CANCELLED);
         let subtype = value.text_of("subtype");

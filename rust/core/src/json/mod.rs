@@ -21,7 +21,7 @@ mod value;
 pub use error::{JsonError, Reason};
 pub use kept::Kept;
 pub use parse::MAX_DEPTH;
-pub use paths::{Paths, Place};
+pub use paths::{Paths, Spot};
 pub use tape::Tape;
 pub use template::{Decoder, Fitted, Pattern, Shape};
 pub use text::{Halves, Str, Text};

@@ -3,16 +3,16 @@
 use super::template::Shape;
 use super::value::Value;
 
-/// Shapes whose places are kept.
+/// Shapes whose spots are kept.
 const KNOWN: usize = 16;
 
 /// Where a value is in the record: what [`Value::at`] takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(pub(super) u32);
+pub struct Spot(pub(super) u32);
 
-impl Place {
+impl Spot {
     /// Of a member that is not there. It is the root's place, and no path leads there.
-    pub(super) const NOWHERE: Place = Place(0);
+    pub(super) const NOWHERE: Spot = Spot(0);
 }
 
 /// Where a fixed list of paths leads in the records of each shape.
@@ -21,13 +21,13 @@ impl Place {
 #[derive(Debug)]
 pub struct Paths<const N: usize> {
     /// By number of the shape; 0 is none.
-    known: [(u32, [Place; N]); KNOWN],
+    known: [(u32, [Spot; N]); KNOWN],
 }
 
 impl<const N: usize> Default for Paths<N> {
     fn default() -> Self {
         Paths {
-            known: [(0, [Place::NOWHERE; N]); KNOWN],
+            known: [(0, [Spot::NOWHERE; N]); KNOWN],
         }
     }
 }
@@ -36,35 +36,30 @@ impl<const N: usize> Paths<N> {
     /// The place of what [`Value::path`] finds from `root`, the whole value of a text of that shape, for each path. They
     /// must always be the same paths, none of them empty.
     #[inline]
-    pub fn places(
+    pub fn spots(
         &mut self,
         paths: &[&[&str]; N],
         root: Value<'_>,
         shape: Option<Shape>,
-    ) -> [Place; N] {
+    ) -> [Spot; N] {
         if let Some(shape) = shape {
-            let (number, places) = &self.known[shape.number() as usize % KNOWN];
+            let (number, spots) = &self.known[shape.number() as usize % KNOWN];
             if *number == shape.number() {
-                return *places;
+                return *spots;
             }
         }
         self.search(paths, root, shape)
     }
 
     #[inline(never)]
-    fn search(
-        &mut self,
-        paths: &[&[&str]; N],
-        root: Value<'_>,
-        shape: Option<Shape>,
-    ) -> [Place; N] {
-        let places = paths.map(|path| {
+    fn search(&mut self, paths: &[&[&str]; N], root: Value<'_>, shape: Option<Shape>) -> [Spot; N] {
+        let spots = paths.map(|path| {
             let found = root.path(path);
-            found.map_or(Place::NOWHERE, |value| root.place_of(value))
+            found.map_or(Spot::NOWHERE, |value| root.spot_of(value))
         });
         if let Some(shape) = shape {
-            self.known[shape.number() as usize % KNOWN] = (shape.number(), places);
+            self.known[shape.number() as usize % KNOWN] = (shape.number(), spots);
         }
-        places
+        spots
     }
 }

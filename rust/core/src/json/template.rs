@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::parse::{self, skip_blanks, string_rest};
-use super::paths::Place;
+use super::paths::Spot;
 use super::scan::{plain_text_end, same_bytes};
 use super::tape::{LONE, Node};
 use super::value::{Doc, Value};
@@ -122,7 +122,7 @@ struct Templates {
     list: Vec<Template>,
     /// Places of those used last, the last first; at most [`TRIES`].
     recent: Vec<usize>,
-    /// Place of the last text's.
+    /// Spot of the last text's.
     last: usize,
     /// Goes up with each use.
     clock: u64,
@@ -265,7 +265,7 @@ struct Template {
     values: Vec<Leaf>,
     /// The nodes of the last text that fitted.
     nodes: Vec<Node>,
-    /// Place of the template of the text that came next the last time.
+    /// Spot of the template of the text that came next the last time.
     next: usize,
     /// When it was used last.
     used: u64,
@@ -469,8 +469,8 @@ impl Pattern {
     }
 
     /// Nodes that are slots, in order.
-    pub fn slots(&self) -> impl Iterator<Item = Place> {
-        self.steps.iter().map(|step| Place(step.node))
+    pub fn slots(&self) -> impl Iterator<Item = Spot> {
+        self.steps.iter().map(|step| Spot(step.node))
     }
 
     /// Reads the text into `slots`; None if it does not fit, or is no JSON.

@@ -1,6 +1,6 @@
 //! Views of a parsed text: a few words each, to be copied. Nothing is decoded before it is asked for.
 
-use super::paths::Place;
+use super::paths::Spot;
 use super::tape::{INTEGER, LONE, Node};
 use super::template::Fitted;
 use super::text::{Str, Text};
@@ -203,8 +203,8 @@ impl<'a> Value<'a> {
 
     /// The value at that place, counted from this one; None if it is nowhere.
     #[inline(always)]
-    pub fn at(&self, place: Place) -> Option<Value<'a>> {
-        if place == Place::NOWHERE {
+    pub fn at(&self, place: Spot) -> Option<Value<'a>> {
+        if place == Spot::NOWHERE {
             return None;
         }
         let nodes = self.nodes.get(place.0 as usize..)?;
@@ -215,10 +215,10 @@ impl<'a> Value<'a> {
     }
 
     /// The place of a value that is in this one.
-    pub fn place_of(&self, value: Value<'a>) -> Place {
+    pub fn spot_of(&self, value: Value<'a>) -> Spot {
         // Not from the lengths: a value's nodes may go beyond it, or end with the container around it.
         let bytes = value.nodes.as_ptr().addr() - self.nodes.as_ptr().addr();
-        Place((bytes / size_of::<Node>()) as u32)
+        Spot((bytes / size_of::<Node>()) as u32)
     }
 
     /// The nodes of this value and of all that is in it.

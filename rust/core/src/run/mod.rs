@@ -417,6 +417,11 @@ impl Reducer {
         self.ledger.rows()
     }
 
+    /// The harness's own total of each model, as far as it prints them.
+    pub fn printed_models(&self) -> Data<'_> {
+        self.ledger.printed()
+    }
+
     /// One key of the run so far; None if runs have no such key.
     pub fn part<'r>(&'r self, key: &str, known: &Known<'r, '_>) -> Option<Data<'r>> {
         let session = |key: &str| -> Data<'r> {
@@ -440,7 +445,11 @@ impl Reducer {
             }
             "plan" => raw(&self.plan),
             "subagents" => self.subagents(&self.ordered_calls()),
-            "usage" => self.ledger.to_data(),
+            "usage" => {
+                let agents = self.subagents(&self.ordered_calls());
+                let has_agents = matches!(&agents, Data::List(agents) if !agents.is_empty());
+                self.ledger.to_data(self.compactions > 0, has_agents)
+            }
             "cost_usd" => self.ledger.cost().into(),
             "errors" => self.told_errors(known),
             "retries" => self.retries.into(),

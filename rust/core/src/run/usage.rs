@@ -7,7 +7,26 @@ use serde::{Deserialize, Serialize};
 use crate::data::{Data, map};
 use crate::event::{Event, Tokens, Usage};
 use crate::json::Text;
-use crate::number::Number;
+use crate::number::{Number, count};
+
+/// Costs that differ by less are the same: sums of floats.
+const PENNY: f64 = 1e-6;
+
+const BEYOND: &str = "calls that are not printed, or earlier runs of the session";
+
+/// What harnesses call the tokens that were written to the cache.
+const WRITTEN: [&str; 7] = [
+    "cache_creation_input_tokens",
+    "cache_write_input_tokens",
+    "cacheWriteInputTokens",
+    "cacheWriteTokens",
+    "cacheWrite",
+    "inputCacheCreation",
+    "input_cache_creation",
+];
+
+/// Prompt and completion tokens.
+type Size = (i64, i64);
 
 /// The counters of one model call or of a total; None: not printed.
 #[derive(Clone, Copy, Default, Deserialize, Serialize)]
@@ -16,6 +35,8 @@ struct Counters {
     completion: Option<i64>,
     cached: Option<i64>,
     cost: Option<Number>,
+    /// Tokens that were written to the cache, a share of `prompt`.
+    written: Option<i64>,
 }
 
 impl Counters {
@@ -25,7 +46,12 @@ impl Counters {
             completion: tokens.completion,
             cached: tokens.cached,
             cost: tokens.cost,
+            written: written(tokens),
         }
+    }
+
+    fn size(&self) -> Size {
+        (self.prompt.unwrap_or(0), self.completion.unwrap_or(0))
     }
 
     fn to_data(self, count: Option<i64>) -> Data<'static> {
@@ -49,6 +75,8 @@ struct ModelCall {
     session_id: Option<Box<str>>,
     parent: Option<Box<str>>,
     side: bool,
+    /// The counts are those of the call's beginning.
+    begun: bool,
     line: u64,
     offset: u64,
 }
@@ -87,6 +115,7 @@ impl ModelCall {
             ("completion_tokens", self.counters.completion.into()),
             ("cached_tokens", self.counters.cached.into()),
             ("cost_usd", self.counters.cost.into()),
+            ("cache_write_tokens", self.counters.written.into()),
         ])
     }
 }
@@ -104,6 +133,10 @@ pub struct Ledger {
     calls: Vec<ModelCall>,
     keys: HashMap<String, usize>,
     total: Option<Counters>,
+    /// The harness's own total of each model.
+    models: Vec<(Box<str>, Counters)>,
+    /// Which model calls are in the harness's totals and not on the wire.
+    beyond: Option<Box<str>>,
 }
 
 impl Ledger {
@@ -115,6 +148,15 @@ impl Ledger {
     pub fn take(&mut self, usage: &Usage<'_>, event: &Event<'_>, session: &Session<'_>) {
         if usage.run {
             self.total = Some(Counters::of(usage.total.unwrap_or(usage.tokens)));
+            self.beyond = usage.beyond.map(Box::from);
+            self.models.clear();
+            for (name, tokens) in usage.models {
+                let counters = Counters::of(tokens);
+                match self.models.iter_mut().find(|(known, _)| **known == **name) {
+                    Some((_, known)) => *known = counters,
+                    None => self.models.push(((**name).into(), counters)),
+                }
+            }
             return;
         }
         let stamp = event.stamp;
@@ -133,6 +175,7 @@ impl Ledger {
                 .or(session.id.map(Box::from)),
             parent: own(&stamp.parent),
             side: usage.side,
+            begun: usage.begun,
             line: event.place.line,
             offset: event.place.offset,
         };
@@ -154,13 +197,30 @@ impl Ledger {
         Data::List(self.calls.iter().map(ModelCall::to_data).collect())
     }
 
-    pub fn to_data(&self) -> Data<'static> {
+    /// The harness's own total of each model, as far as it prints them.
+    pub fn printed(&self) -> Data<'_> {
+        let models = self.models.iter().map(|(name, total)| {
+            map([
+                ("model", (&**name).into()),
+                ("prompt_tokens", total.prompt.into()),
+                ("completion_tokens", total.completion.into()),
+                ("cached_tokens", total.cached.into()),
+                ("cost_usd", total.cost.into()),
+                ("cache_write_tokens", total.written.into()),
+            ])
+        });
+        Data::List(models.collect())
+    }
+
+    /// `compacted`, `agents`: whether the run has compactions, and sub-agents.
+    pub fn to_data(&self, compacted: bool, agents: bool) -> Data<'static> {
         let calls = self.sum(|_| true);
         let run = self.total.map(|total| total.to_data(None));
+        let difference = self.difference(&calls, compacted, agents);
         map([
             ("calls", calls.to_data(Some(self.calls.len() as i64))),
             ("run", run.into()),
-            ("difference", self.difference(&calls).into()),
+            ("difference", difference.into()),
         ])
     }
 
@@ -181,6 +241,7 @@ impl Ledger {
             prompt: add(|counters| counters.prompt),
             completion: add(|counters| counters.completion),
             cached: add(|counters| counters.cached),
+            written: add(|counters| counters.written),
             cost: calls
                 .iter()
                 .filter_map(|call| call.counters.cost)
@@ -189,7 +250,7 @@ impl Ledger {
     }
 
     /// In words, why the sum of the calls is not the harness's total; None if it is, or if one of them is not there.
-    fn difference(&self, calls: &Counters) -> Option<String> {
+    fn difference(&self, calls: &Counters, compacted: bool, agents: bool) -> Option<String> {
         let run = self.total?;
         if self.calls.is_empty() {
             return None;
@@ -197,27 +258,137 @@ impl Ledger {
         let pairs = [
             ("prompt", calls.prompt, run.prompt),
             ("completion", calls.completion, run.completion),
+            ("cached", calls.cached, run.cached),
         ];
-        let apart: Vec<String> = pairs
+        let mut apart: Vec<String> = pairs
             .iter()
             .filter_map(|(label, mine, own)| {
                 let (mine, own) = ((*mine)?, (*own)?);
                 (mine != own).then(|| format!("{label}: calls {mine}, harness {own}"))
             })
             .collect();
+        if let (Some(mine), Some(own)) = (calls.cost, run.cost) {
+            let (mine, own) = (mine.as_f64(), own.as_f64());
+            if (mine - own).abs() > PENNY {
+                apart.push(format!("cost: calls {mine:.6}, harness {own:.6}"));
+            }
+        }
         if apart.is_empty() {
             return None;
         }
-        let main = self.sum(ModelCall::is_main);
-        let more =
-            |(_, mine, own): &(_, Option<i64>, Option<i64>)| own.unwrap_or(0) > mine.unwrap_or(0);
-        let why = if main.prompt == run.prompt && main.completion == run.completion {
-            "the harness counts the main thread only"
-        } else if pairs.iter().any(more) {
-            "the harness counts calls that it does not print, or earlier runs of the session"
-        } else {
-            "the harness leaves out calls that the wire shows"
-        };
-        Some(format!("{} ({why})", apart.join("; ")))
+        let reasons = self.reasons(calls.size(), run.size(), compacted, agents);
+        Some(format!("{} ({})", apart.join("; "), reasons.join("; ")))
+    }
+
+    fn reasons(&self, mine: Size, mut own: Size, compacted: bool, agents: bool) -> Vec<String> {
+        if own == (0, 0) && mine != own {
+            return vec!["the harness counts none of the calls".to_owned()];
+        }
+        let main = self.calls.iter().filter(|call| call.is_main()).count();
+        let beside = self.calls.len() - main;
+        if beside > 0 && mine != own && self.sum(ModelCall::is_main).size() == own {
+            let beside = calls_of(beside);
+            return vec![format!(
+                "the harness counts the main loop only, without {beside} of sub-agents and helpers"
+            )];
+        }
+        let mut reasons = Vec::new();
+        for (name, total) in &self.models {
+            let (prompt, completion) = total.size();
+            let shown =
+                |call: &ModelCall| call.model.as_deref().is_some_and(|m| bare(m) == bare(name));
+            if (prompt, completion) != (0, 0) && !self.calls.iter().any(shown) {
+                reasons.push(format!(
+                    "the harness counts {prompt} prompt and {completion} completion tokens of {name}, \
+                     of which no call is printed"
+                ));
+                own = (
+                    own.0.saturating_sub(prompt),
+                    own.1.saturating_sub(completion),
+                );
+            }
+        }
+        let begun = self.calls.iter().filter(|call| call.begun).count();
+        if own.0 > mine.0 || (own.1 > mine.1 && begun == 0) {
+            let among = match (compacted, agents) {
+                (true, true) => "compaction and sub-agents",
+                (true, false) => "compaction",
+                (false, _) => "sub-agents",
+            };
+            reasons.push(match compacted || agents {
+                true => format!(
+                    "the harness counts calls that are not printed, among them those of {among}"
+                ),
+                false => {
+                    let beyond = self.beyond.as_deref().unwrap_or(BEYOND);
+                    format!("the harness also counts {beyond}")
+                }
+            });
+        }
+        if own.1 > mine.1 && begun > 0 {
+            let up_to = match begun > 1 || own.0 != mine.0 {
+                true => "up to ",
+                false => "",
+            };
+            let begun = calls_of(begun);
+            reasons.push(format!(
+                "the output of {up_to}{begun} is printed as it stood when a call began"
+            ));
+        }
+        if own.0 < mine.0 || own.1 < mine.1 {
+            reasons.push(self.left_out(own));
+        }
+        if reasons.is_empty() {
+            reasons.push("the harness reckons its total by itself".to_owned());
+        }
+        reasons
+    }
+
+    /// What the harness's total lacks: all calls before one, if the rest adds up to it.
+    fn left_out(&self, own: Size) -> String {
+        let mut sum = (0_i64, 0_i64);
+        for (at, call) in self.calls.iter().enumerate().skip(1).rev() {
+            let (prompt, completion) = call.counters.size();
+            sum = (
+                sum.0.saturating_add(prompt),
+                sum.1.saturating_add(completion),
+            );
+            if sum == own {
+                let (before, line) = (calls_of(at), call.line);
+                return format!(
+                    "the harness's total began anew: it leaves out {before} before line {line}"
+                );
+            }
+        }
+        "the harness leaves out calls that the wire shows".to_owned()
+    }
+}
+
+/// A model's name without what Claude Code says of its context window: `[1m]`.
+fn bare(model: &str) -> &str {
+    model.split('[').next().unwrap_or(model)
+}
+
+fn calls_of(number: usize) -> String {
+    match number {
+        1 => "1 call".to_owned(),
+        _ => format!("{number} calls"),
+    }
+}
+
+/// The tokens that were written to the cache, as the harness calls them.
+fn written(tokens: &Tokens<'_>) -> Option<i64> {
+    let extra = |name: &str| tokens.extra.iter().rev().find(|(key, _)| &**key == name);
+    let named = WRITTEN
+        .iter()
+        .find_map(|name| extra(name).and_then(|(_, value)| number_of(value)));
+    named.or_else(|| number_of(&extra("cache")?.1.get("write")?))
+}
+
+fn number_of(value: &Data<'_>) -> Option<i64> {
+    match value {
+        Data::Number(Number::Int(number)) => Some(*number),
+        Data::Wire(value) => count(Some(*value)),
+        _ => None,
     }
 }
