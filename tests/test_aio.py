@@ -48,7 +48,7 @@ def test_the_reported_cases(tmp_path: Path) -> None:
         go(main())
 
 
-def test_many_harnesses_share_one_thread_while_the_loop_is_busy() -> None:
+def test_many_harnesses_share_their_threads_while_the_loop_is_busy() -> None:
     count = int(os.environ.get("HEADRACE_PRODUCERS", 40))
     code = "for n in range(100): write(TEXT % n + ' ' * 900 + '\\n')\nwrite(DONE)"
     most = 0
@@ -69,7 +69,7 @@ def test_many_harnesses_share_one_thread_while_the_loop_is_busy() -> None:
         before = threads()
         for got in await asyncio.gather(*(one() for _ in range(count))):
             assert got == [str(n) for n in range(100)]
-        assert most <= before + 1
+        assert most <= before + 2  # one drains, one looks after time limits
 
     with nothing_left():
         go(main())

@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -119,6 +120,48 @@ def test_time_limits_give_the_verdict_timeout() -> None:
             assert texts(process) == ["1"]
         assert process.run.verdict.outcome == "timeout"
         assert "timeout" in process.run.verdict.reason
+
+
+@pytest.mark.parametrize("limits", [{"timeout": 0.3}, {"idle_timeout": 0.3}])
+def test_time_limits_hold_while_nobody_reads(limits: dict[str, float]) -> None:
+    with nothing_left():
+        code = "signal.signal(signal.SIGTERM, signal.SIG_IGN); write(TEXT % 1); time.sleep(60)"
+        with run(python(code), grace=0.2, **limits) as process:  # type: ignore[arg-type]
+            started = time.monotonic()
+            while process.returncode is None and time.monotonic() < started + 10:
+                time.sleep(0.01)
+            assert process.returncode == -signal.SIGKILL
+            assert texts(process) == ["1"]
+        assert process.run.verdict.outcome == "timeout"
+        del process
+
+
+def test_linger_holds_while_the_consumer_is_busy() -> None:
+    with run(python("write(TEXT % 1 + DONE); time.sleep(60)"), linger=0.2) as process:
+        for _ in process:
+            started = time.monotonic()
+            while process.returncode is None and time.monotonic() < started + 10:
+                pass  # computes, and does not come back for the next event
+            assert process.returncode == -signal.SIGTERM
+    assert process.run.verdict.outcome == "completed"
+
+
+@pytest.mark.parametrize(("said", "outcome"), [(True, "failed"), (False, "timeout")])
+def test_what_was_said_before_a_limit_counts_though_it_is_read_after_it(said: bool, outcome: str) -> None:
+    """The stream fails by itself before its harness is stopped, or because it is stopped."""
+    code = """
+    failed = lambda *_: (write('{"type": "error", "message": "No such model"}\\n'), os._exit(1))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(1) if SAID else failed())
+    write(TEXT % 1)
+    if SAID: write('{"type": "error", "message": "No such model"}\\n')
+    time.sleep(60)
+    """
+    with run(python(f"SAID = {said}\n" + textwrap.dedent(code)), timeout=0.5, linger=None) as process:
+        while process.returncode is None:
+            time.sleep(0.01)
+        process.wait()
+    assert process.run.verdict.outcome == outcome
+    assert process.run.errors
 
 
 def test_output_keeps_a_harness_from_being_idle() -> None:

@@ -187,13 +187,13 @@ class AsyncProcess(Harness):
         if self._started is None or self.is_over:
             self.abandon()
             return
-        if self._look() is None:
-            self._brought_about("cancelled", "the caller left before the end")
+        if self._guard.look() is None:
+            self._guard.brought_about("cancelled", "the caller left before the end")
             self.close_stdin()
             self.stop()
         try:
             while not self.is_over:
-                if drop and self._look() is not None:
+                if drop and self._guard.look() is not None:
                     self.abandon()
                 elif not self.step():
                     await self._wait()
@@ -249,7 +249,7 @@ class AsyncProcess(Harness):
 
     async def _wait(self) -> None:
         seconds = self.due()
-        if self._watch is None and self._exited is None:
+        if self._watch is None and self._guard.exited is None:
             seconds = min(seconds, _POLL)
         streams = self.waiting_for()
         if streams and not self._listeners.are_behind and self._intake.wait(streams, 0):

@@ -110,13 +110,13 @@ class Process(Harness):
         if self._started is None or self.is_over:
             self.abandon()
             return
-        if self._look() is None:
-            self._brought_about("cancelled", "the caller left before the end")
+        if self._guard.look() is None:
+            self._guard.brought_about("cancelled", "the caller left before the end")
             self.close_stdin()
             self.stop()
         try:
             while not self.is_over:
-                if drop and self._look() is not None:
+                if drop and self._guard.look() is not None:
                     self.abandon()
                 elif not self.step():
                     self._wait()
