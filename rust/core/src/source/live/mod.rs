@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use polling::{Event, Events, PollMode, Poller};
 
 pub use error::LiveError;
-use spill::{Spill, read_back};
+use spill::{Hole, REGION, Spill, read_back};
 
 /// What waits in memory at most unless the caller says otherwise.
 pub const DEFAULT_MEMORY_LIMIT: u64 = 64 << 20;
@@ -241,8 +241,7 @@ impl Live {
         drop(state); // the disk may be slow, and the producers must not feel it
         let file = file.expect("a piece that was spilled is in a file");
         let bytes = read_back(&file, at, size as usize);
-        let mut state = shared.lock();
-        state.spill.release(at, size);
+        let mut state = shared.release(at, size);
         match bytes {
             Ok(bytes) => Ok(Taken::Bytes(bytes)),
             Err(error) => {
@@ -252,7 +251,9 @@ impl Live {
                 let error = LiveError::Spill { name, dir, error };
                 let again = error.again();
                 state.finish(&shared, id, Err(error));
-                state.forget_queue(id);
+                let holes = state.forget_queue(id);
+                drop(state);
+                shared.punch(&holes);
                 Err(again)
             }
         }
@@ -327,11 +328,13 @@ impl Live {
             return Ok(());
         };
         let mut state = shared.lock();
-        state.forget_queue(id);
+        let holes = state.forget_queue(id);
         if let Some(mut stream) = state.streams.remove(&id) {
             stream.let_go(&shared.poller);
         }
+        drop(state);
         shared.changed.notify_all();
+        shared.punch(&holes);
         Ok(())
     }
 
@@ -523,6 +526,41 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A range of the spill file is free again.
+    fn release(&self, at: u64, size: u64) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        match state.spill.release(at, size) {
+            None => state,
+            Some(hole) => {
+                drop(state); // the disk may be slow, and the producers must not feel it
+                self.punch(&[hole]);
+                self.lock()
+            }
+        }
+    }
+
+    /// A range of the spill file is the stream's now.
+    fn queue_spilled(&self, id: usize, at: u64, size: u64) {
+        let mut state = self.lock();
+        match state.streams.get_mut(&id) {
+            Some(stream) => {
+                stream.push_spilled(at, size);
+                state.tell(self, id);
+            }
+            None => {
+                drop(state); // removed meanwhile
+                drop(self.release(at, size));
+            }
+        }
+    }
+
+    fn punch(&self, holes: &[Hole]) {
+        for hole in holes {
+            hole.punch();
+            self.lock().spill.freed(hole);
+        }
+    }
+
     /// Takes a block from a descriptor; how many bytes it had. Only the thread calls this, so a stream stays in order
     /// even while the lock is given back for the disk.
     fn move_on(
@@ -580,18 +618,17 @@ impl Shared {
             }
             Err(error) => Err((error, None, relay.empty())),
         };
-        let mut state = self.lock();
         match spilled {
-            Ok(at) => state.queue_spilled(self, id, at, size as u64),
+            Ok(at) => self.queue_spilled(id, at, size as u64),
             Err((error, at, rest)) => {
-                let done = (size - rest.len()) as u64;
                 if let Some(at) = at {
-                    state.spill.release(at + done, rest.len() as u64);
+                    let done = (size - rest.len()) as u64;
                     if done > 0 {
-                        state.queue_spilled(self, id, at, done);
+                        self.queue_spilled(id, at, done);
                     }
+                    drop(self.release(at + done, rest.len() as u64));
                 }
-                state.overflow(self, id, &rest, error);
+                self.lock().overflow(self, id, &rest, error);
             }
         }
         Some(Ok(size))
@@ -627,16 +664,18 @@ impl Shared {
             Ok((file, at)) => {
                 drop(state);
                 let written = file.write_all_at(bytes, at);
-                state = self.lock();
-                written.map(|()| at).inspect_err(|_| {
-                    state.spill.release(at, size);
-                })
+                written
+                    .map(|()| at)
+                    .inspect_err(|_| drop(self.release(at, size)))
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                drop(state);
+                Err(error)
+            }
         };
         match written {
-            Ok(at) => state.queue_spilled(self, id, at, size),
-            Err(error) => state.overflow(self, id, bytes, error),
+            Ok(at) => self.queue_spilled(id, at, size),
+            Err(error) => self.lock().overflow(self, id, bytes, error),
         }
     }
 }
@@ -654,17 +693,6 @@ impl State {
                 .as_ref()
                 .and_then(|file| rustix::io::ioctl_fionread(file).ok())
                 .is_none_or(|waits| waits <= left)
-    }
-
-    /// A range of the spill file is the stream's now.
-    fn queue_spilled(&mut self, shared: &Shared, id: usize, at: u64, size: u64) {
-        match self.streams.get_mut(&id) {
-            Some(stream) => {
-                stream.push_spilled(at, size);
-                self.tell(shared, id);
-            }
-            None => self.spill.release(at, size), // removed meanwhile
-        }
     }
 
     /// There is no room. What was read is delivered, over the limit by one block; nothing more is read.
@@ -712,22 +740,23 @@ impl State {
         }
     }
 
-    fn forget_queue(&mut self, id: usize) {
+    fn forget_queue(&mut self, id: usize) -> Vec<Hole> {
         let State {
             streams,
             memory,
             spill,
             ..
         } = self;
-        let Some(stream) = streams.get_mut(&id) else {
-            return;
-        };
-        for piece in stream.queue.drain(..) {
-            match piece {
-                Piece::Memory(bytes) => *memory -= bytes.capacity() as u64,
-                Piece::Spilled { at, size } => spill.release(at, size),
+        let mut holes = Vec::new();
+        if let Some(stream) = streams.get_mut(&id) {
+            for piece in stream.queue.drain(..) {
+                match piece {
+                    Piece::Memory(bytes) => *memory -= bytes.capacity() as u64,
+                    Piece::Spilled { at, size } => holes.extend(spill.release(at, size)),
+                }
             }
         }
+        holes
     }
 }
 
@@ -768,6 +797,7 @@ impl Stream {
     fn push_spilled(&mut self, new: u64, more: u64) {
         if let Some(Piece::Spilled { at, size }) = self.queue.back_mut()
             && *at + *size == new
+            && !new.is_multiple_of(REGION)
             && *size + more <= SPILLED
         {
             *size += more;
