@@ -42,7 +42,7 @@ LINGER = 5.0
 GRACE = 3.0
 STDERR_TAIL = 64 << 10
 
-_POLL = 0.02  # between two looks at whether the process is still there
+_CHECK = 0.1  # between two looks at the process while its output keeps coming
 
 
 class Harness:
@@ -107,7 +107,8 @@ class Harness:
         self._out_over = self._err_over = False
         self._tail = b""
         self._fed = 0  # bytes of stdout
-        self._polled = 0.0
+        self._checked = 0.0
+        self._err_wanted = False
         self._started: float | None = None
 
     # ------------------------------------------------------------ what is known
@@ -178,6 +179,7 @@ class Harness:
             return decorate
         self._listeners.add(name, call)
         if name == "stderr" and self._err:
+            self._err_wanted = True
             self._intake.keep(self._err, True)
         return call
 
@@ -212,8 +214,8 @@ class Harness:
         try:
             # Drained before there is anything to drain: the first byte can't wait.
             self._out = self._intake.add(out_read, f"stdout of {self.argv[0]}")
-            listened = self._sink is not None or self._on_stderr is not None or self._listeners.has("stderr")
-            self._err = self._intake.add(err_read, f"stderr of {self.argv[0]}", tail=STDERR_TAIL, keep=listened)
+            self._err_wanted = self._sink is not None or self._on_stderr is not None or self._listeners.has("stderr")
+            self._err = self._intake.add(err_read, f"stderr of {self.argv[0]}", tail=STDERR_TAIL, keep=self._err_wanted)
             stdin: Any = subprocess.DEVNULL if self._stdin is None else self._stdin
             if isinstance(stdin, str):
                 stdin = stdin.encode()
@@ -302,8 +304,11 @@ class Harness:
         if self._listeners.are_behind:
             return False
         took = self._take_stdout()
-        took = self._take_stderr() or took
-        self._check_time(took)
+        if not took or self._err_wanted:
+            took = self._take_stderr() or took
+        # An event that is there need not wait for a look at the process.
+        if not took or time.monotonic() - self._checked >= _CHECK:
+            self._check_time(took)
         return took
 
     def _take_stdout(self) -> bool:
@@ -387,11 +392,8 @@ class Harness:
 
     def _check_time(self, took: bool) -> None:
         """What is due: the end, a time limit, the next signal."""
-        now = time.monotonic()
-        look = not took or now - self._polled >= _POLL
-        if look:
-            self._polled = now
-        self._guard.check(look)
+        now = self._checked = time.monotonic()
+        self._guard.check()
         exited = self._guard.exited
         if exited is None or took:
             return

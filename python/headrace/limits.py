@@ -133,11 +133,11 @@ class Guard:
 
     # ------------------------------------------------------------ the limits
 
-    def check(self, look: bool = True) -> None:
+    def check(self) -> None:
         """Does what is due."""
         with self.lock:
             now = time.monotonic()
-            if look and self.exited is None:
+            if self.exited is None:
                 self.look()
             if self.exited is None:
                 self._check_limits(now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,19 @@ class Process(Harness):
         return self
 
     def __next__(self) -> OutputEvent:
+        if not self.ready and not self._fill():
+            raise StopIteration
+        return self.ready.popleft()
+
+    def batches(self) -> Iterator[list[OutputEvent]]:
+        """The events in lists, of what was there at once: the same as one by one, at less cost for each."""
+        while self.ready or self._fill():
+            batch = list(self.ready)
+            self.ready.clear()
+            yield batch
+
+    def _fill(self) -> bool:
+        """Waits until there are events; False at the end."""
         self.start()
         while not self.ready:
             if self.failed is not None:
@@ -78,14 +91,14 @@ class Process(Harness):
                 raise failed
             if self.is_over:
                 self._wait_for_listeners()
-                raise StopIteration
+                return False
             if not self.step():
                 self._wait()
-        return self.ready.popleft()
+        return True
 
     def wait(self) -> Run:
         """Reads to the end, for the listeners and the run; gives the run."""
-        for _ in self:
+        for _ in self.batches():
             pass
         return self.run
 
