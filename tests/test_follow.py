@@ -70,6 +70,50 @@ def test_a_file_may_come_later_and_go(tmp_path: Path) -> None:
         assert follow.restarts == []
 
 
+@pytest.mark.skipif(headrace.backend != "native" or sys.platform != "linux", reason="only inotify tells")
+@pytest.mark.parametrize("way", ["append", "replace", "come"])
+def test_a_change_is_told_and_need_not_be_looked_for(way: str, tmp_path: Path) -> None:
+    path, new = tmp_path / "session.jsonl", tmp_path / "new"
+    with nothing_left():
+        if way != "come":
+            path.write_text(lines(1))
+        follow = following(path, interval=60, idle_timeout=100)
+        if way != "come":
+            assert texts([next(follow)]) == ["1"]
+
+        def change() -> None:
+            (tmp_path / "another").write_text("not this one")
+            if way == "replace":
+                new.write_text(lines(2))
+                os.replace(new, path)
+            else:
+                with open(path, "a") as file:
+                    file.write(lines(2)[:10])
+                    file.flush()
+                    time.sleep(0.01)
+                    file.write(lines(2)[10:])
+
+        threading.Timer(0.05, change).start()
+        started = time.monotonic()
+        assert texts([next(follow)]) == ["2"]
+        threading.Timer(0.05, follow.close).start()
+        assert not list(follow)
+        assert time.monotonic() - started < 10
+        del follow
+
+
+def test_a_folder_may_come_later_and_go(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "session.jsonl"
+    follow = following(path, idle_timeout=10)
+    for text in (1, 2):
+        threading.Timer(0.03, lambda text=text: (path.parent.mkdir(), path.write_text(lines(text)))).start()
+        assert texts([next(follow)]) == [str(text)]
+        path.unlink()
+        path.parent.rmdir()
+    assert follow.restarts == ["replaced"]
+    follow.close()
+
+
 def test_a_file_that_is_written_anew_is_read_on_if_it_begins_the_same(tmp_path: Path) -> None:
     path, new = tmp_path / "session.jsonl", tmp_path / "new"
     path.write_text(lines(1, 2))

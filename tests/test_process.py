@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import headrace
-from tests.live import DONE, TEXT, nothing_left, producer, python
+from tests.live import DONE, TEXT, nothing_left, producer, python, threads
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="process groups are of POSIX")
 
@@ -356,8 +356,8 @@ def test_a_huge_line_arrives_whole() -> None:
 def test_a_harness_killed_at_any_moment_gives_what_it_had_printed() -> None:
     chance = random.Random(5)
     code = "n = 0\nwhile True: write(TEXT % n); n += 1"
-    for _ in range(5):
-        with run(python(code), memory_limit=1 << 16) as process:
+    for memory in [1 << 12, 1 << 16, 1 << 24] * 7:
+        with run(python(code), memory_limit=memory) as process:
             first = next(process)
             time.sleep(chance.random() * 0.05)
             os.killpg(process.pid or 0, signal.SIGKILL)
@@ -436,15 +436,49 @@ def test_a_disk_that_fills_up_is_an_error_after_everything_before_it(tmp_path: P
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
-def test_many_harnesses_at_once_share_one_thread() -> None:
+def test_a_file_that_may_not_grow_is_an_error_after_everything_before_it(tmp_path: Path) -> None:
+    """The same where nothing can be mounted."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import resource, sys, time
+        import headrace
+        from tests.live import TEXT, python
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+        code = "n = 0\\nwhile True: write(''.join(TEXT % (n * 1000 + m) for m in range(1000))); n += 1"
+        process = headrace.Process(python(code), dialect="evosci", memory_limit=100_000, spill_dir={str(tmp_path)!r})
+        got = []
+        try:
+            with process:
+                for event in process:
+                    if not got:
+                        time.sleep(1)
+                    got.append(event["update"]["content"]["text"])
+        except headrace.SpillError as error:
+            assert got == [str(n) for n in range(len(got))]
+            assert process.report.bytes > 550_000, process.report.bytes
+            sys.exit(f"SpillError: {{error.__cause__.errno}}")
+        """)
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == f"SpillError: {errno.EFBIG}", done.stderr
+
+
+def test_hundreds_of_harnesses_at_once_share_one_thread(tmp_path: Path) -> None:
     """One consumer takes them one after the other; none waits for its turn to print."""
-    count = int(os.environ.get("HEADRACE_PRODUCERS", 40))  # the real thing: 300
-    code = "seed = sys.argv[1]\nfor n in range(200): write(TEXT % n + ' ' * 900 + '\\n')\nwrite(DONE)"
+    path, count = tmp_path / "stream.jsonl", 300
+    path.write_text("".join(TEXT % n + " " * 900 + "\n" for n in range(200)) + DONE)  # more than a pipe holds
     with nothing_left():
         intake = headrace.Intake(memory_limit=1 << 20)
-        processes = [run([*python(code), str(n)], intake=intake) for n in range(count)]
+        processes = [run(["cat", str(path)], intake=intake) for _ in range(count)]
+        before = threads()
         for process in processes:
             process.start()
+        assert threads() <= before + 2  # one drains, one looks after time limits
+        for process in processes:
+            while process.returncode is None:  # it ends before anything of it is taken
+                time.sleep(0.005)
+                process.popen.poll()  # type: ignore[union-attr]
         for process in processes:
             assert texts(process) == [str(n) for n in range(200)]
             assert process.run.verdict.outcome == "completed"
@@ -504,3 +538,21 @@ def test_a_forked_child_does_not_touch_the_intake() -> None:
         assert status == 0
         process.close_stdin()
         assert texts(process) == ["2"]
+
+
+def test_an_interpreter_that_exits_leaves_no_harness() -> None:
+    """While a harness runs, prints more than memory takes, and nobody reads."""
+    code = f"""
+        import headrace
+        process = headrace.Process({python("while True: write(TEXT % 1)")!r}, memory_limit=1000)
+        process.start()
+        print(process.pid)
+    """
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert time.monotonic() - started < 20
+    with pytest.raises(ProcessLookupError):  # noqa: PT012
+        for _ in range(500):
+            os.killpg(int(done.stdout), 0)
+            time.sleep(0.01)
