@@ -32,6 +32,7 @@ except ImportError:  # no wheel for this platform
     LOOPS.append(pytest.param(None, id="uvloop", marks=pytest.mark.skip(reason="uvloop is not installed")))
 else:
     LOOPS.append(pytest.param(uvloop.new_event_loop, id="uvloop"))
+    uvloop.run(asyncio.sleep(0))  # what it opens once for all loops is no leak
 
 _new_loop: Loops = asyncio.new_event_loop
 

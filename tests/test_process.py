@@ -438,15 +438,15 @@ def test_a_disk_that_fills_up_is_an_error_after_everything_before_it(tmp_path: P
 
 def test_a_file_that_may_not_grow_is_an_error_after_everything_before_it(tmp_path: Path) -> None:
     """The same where nothing can be mounted."""
+    code = "n = 0\nwhile True: write(''.join(TEXT % (n * 1000 + m) for m in range(1000))); n += 1"
     script = tmp_path / "script.py"
     script.write_text(
         textwrap.dedent(f"""
         import resource, sys, time
         import headrace
-        from tests.live import TEXT, python
         resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
-        code = "n = 0\\nwhile True: write(''.join(TEXT % (n * 1000 + m) for m in range(1000))); n += 1"
-        process = headrace.Process(python(code), dialect="evosci", memory_limit=100_000, spill_dir={str(tmp_path)!r})
+        argv, folder = {python(code)!r}, {str(tmp_path)!r}
+        process = headrace.Process(argv, dialect="evosci", memory_limit=100_000, spill_dir=folder)
         got = []
         try:
             with process:

@@ -138,6 +138,7 @@ class Follow:
     ) -> None:
         self._descriptor = -1
         self._path = os.fspath(path)
+        self._bell = _Bell(self._path)
         self._make = make
         self._engine = make()
         self._interval = interval
@@ -151,7 +152,6 @@ class Follow:
         self._sum = 0  # checksum of what was read, from `start`
         self._rest = bytearray()  # of a line without its LF
         self._last = b""  # the bytes before the place of reading
-        self._bell = _Bell(self._path)
         self._over = False
         self._quiet_since = time.monotonic()
 

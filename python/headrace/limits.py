@@ -6,6 +6,7 @@ after every harness of this process, and is there only while there are any.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -213,12 +214,13 @@ class _Watchdog:
         self._thread: threading.Thread | None = None
         self._wakes = 0.0  # when it looks again; 0 while it looks
         self._nudged = False
+        self._closed = False
 
     def watch(self, guard: Guard) -> None:
         seconds = guard.due()
         with self._changed:
             self._guards.add(guard)
-            if self._thread is None:
+            if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="headrace-limits", daemon=True)
                 self._thread.start()
         self.nudge(seconds)
@@ -228,6 +230,15 @@ class _Watchdog:
             self._guards.discard(guard)
             if not self._guards:
                 self.nudge(0)
+
+    def close(self) -> None:
+        """Before the interpreter goes down: it would stop the thread anywhere, with a lock in its hands."""
+        with self._changed:
+            self._closed = True
+            thread = self._thread
+            self.nudge(0)
+        if thread is not None:
+            thread.join()
 
     def nudge(self, seconds: float) -> None:
         """Something is due in so many seconds."""
@@ -241,7 +252,7 @@ class _Watchdog:
         while True:
             with self._changed:
                 self._wakes, self._nudged = 0.0, False
-                if not self._guards:
+                if not self._guards or self._closed:
                     self._thread = None
                     return
                 guards = list(self._guards)
@@ -262,6 +273,11 @@ class _Watchdog:
 
 
 _watchdog = _Watchdog()
+
+
+@atexit.register
+def _exiting() -> None:
+    _watchdog.close()
 
 
 def _forked() -> None:
