@@ -353,3 +353,31 @@ def test_loops_in_several_threads_do_not_meet() -> None:
         for worker in workers:
             worker.join()
     assert not failed
+
+
+# ---------------------------------------------------------------- other event loops
+
+
+def test_any_other_event_loop_can_wait_for_an_intake() -> None:
+    trio = pytest.importorskip("trio")
+
+    async def main() -> list[str]:
+        intake, parser, got = headrace.Intake(), headrace.Parser(dialect="evosci"), []
+        with subprocess.Popen(
+            python("for n in range(50): write(TEXT % n)\nwrite(DONE)"), stdout=subprocess.PIPE
+        ) as one:
+            assert one.stdout is not None
+            stream = intake.add(one.stdout.fileno(), "harness")
+            while True:
+                await trio.lowlevel.wait_readable(intake.fileno())
+                assert intake.ready() == [stream]
+                while chunk := intake.take(stream):
+                    got += parser.feed(chunk)
+                if chunk is None:
+                    break
+        got += parser.close()
+        intake.close()
+        return [event["update"]["content"]["text"] for event in got]
+
+    with nothing_left():
+        assert trio.run(main) == [str(n) for n in range(50)]

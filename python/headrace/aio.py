@@ -1,7 +1,7 @@
 """``AsyncProcess`` and ``aevents``: the same in an event loop, without a thread per stream.
 
 An intake drains the pipes in one native thread and wakes the loop through one descriptor (``loop.add_reader``); then
-what is there is taken in one piece. Made for asyncio's own loops; others are not tested.
+what is there is taken in one piece. Tested under asyncio's own loops and uvloop.
 """
 
 from __future__ import annotations
