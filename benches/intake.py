@@ -229,6 +229,7 @@ async def _batches(argv: list[str], only: set[str] | None) -> float:
         async for events in process.batches():
             for event in events:
                 handle(event)
+            events.clear()
     return float(json.loads(process.stderr_tail)["worst_ms"])
 
 
