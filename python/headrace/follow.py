@@ -43,6 +43,7 @@ Restart = Literal["replaced", "truncated", "rewritten"]
 what was read of it is not there any more."""
 
 _BLOCK = 1 << 18
+_SETTLE = 0.05  # seconds: a file that is being written anew is shorter for a moment than what was read
 _SEEN = 4096  # bytes before the place of reading that are compared when the file has grown
 
 
@@ -146,6 +147,7 @@ class Follow:
         self._on_restart = on_restart
         self._ready: deque[OutputEvent] = deque()
         self._state: _State | None = None
+        self._short: tuple[_State, float] | None = None  # the file is shorter than what was read, since when
         self.offset = offset
         self.restarts: list[Restart] = []
         self._start = offset  # what lies before it was read by somebody else
@@ -185,6 +187,8 @@ class Follow:
                 self._end()
             elif self._look():
                 self._quiet_since = time.monotonic()
+            elif self._short is not None:
+                self._bell.wait(min(self._interval, _SETTLE))
             elif self._is_idle():
                 self._end()
             else:
@@ -230,6 +234,7 @@ class Follow:
         try:
             found = os.stat(self._path)
         except FileNotFoundError:
+            self._short = None
             return self._descriptor >= 0 and self._read()  # what was written before it went
         except OSError as error:
             raise SourceError(f"can't follow {self._path!r}: {error.strerror}") from error
@@ -238,6 +243,9 @@ class Follow:
         state = _State(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         if state == self._state:
             return self._at < state.size and self._read()
+        if self._state is not None and state.size < self._at and self._is_settling(state):
+            return state[:2] != self._state[:2] and self._read()
+        self._short = None
         before, self._state = self._state, state
         if before is None:
             self._open()
@@ -252,6 +260,13 @@ class Follow:
         elif not self._is_what_was_read(whole=state.size <= before.size):
             self._restart("rewritten")
         return self._read()
+
+    def _is_settling(self, state: _State) -> bool:
+        """Whether the file has become this short just now: its writer may be about to write it anew."""
+        now = time.monotonic()
+        if self._short is None or self._short[0] != state:
+            self._short = state, now
+        return now - self._short[1] < _SETTLE
 
     @property
     def _at(self) -> int:
