@@ -72,3 +72,36 @@ def test_ctrl_c_interrupts_the_harness() -> None:
 def test_what_a_terminal_would_act_on_is_not_printed() -> None:
     code = r"""write('{"type": "text", "content": "\\u001b[2Jgone"}\n'); write(DONE)"""
     assert b"\x1b" not in run("--dialect", "evosci", "--", *python(code)).stdout
+
+
+def on_a_terminal(code: str) -> bytes:
+    """What reaches a terminal from the stderr of a harness."""
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "headrace", "exec", "--dialect", "evosci", "--", *python(code)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        shown = bytearray()
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # what Linux says at the end of a terminal
+                break
+            if not piece:
+                break
+            shown += piece
+        process.communicate()
+    os.close(ours)
+    return bytes(shown)
+
+
+def test_stderr_reaches_a_terminal_in_the_safe_form_and_a_file_as_it_is() -> None:
+    text = "\x1b]52;c;cm0gLXJm\x07\x9b2J caf\u00e9 \u202e\r"
+    code = f"""
+        for byte in {text!r}.encode(): os.write(2, bytes([byte])); time.sleep(0.002)
+        os.write(2, b"\\xff end\\n"); write(DONE)
+    """
+    shown = on_a_terminal(code)
+    for acting in (b"\x1b", b"\x07", "\x9b".encode(), "\u202e".encode()):
+        assert acting not in shown
+    assert b"\\x1b]52;c;cm0gLXJm\\x07\\x9b2J caf\xc3\xa9 \\u202e\\x0d\xef\xbf\xbd end" in shown
+    assert run("--dialect", "evosci", "--", *python(code)).stderr == text.encode() + b"\xff end\n"

@@ -56,7 +56,8 @@ def test_stopping_and_going_on_at_any_moment_gives_each_record_once(tmp_path: Pa
     assert (records, malformed) == (3, 1)
 
 
-def test_a_file_may_come_later_and_go(tmp_path: Path) -> None:
+def test_a_file_may_come_later_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["headrace.follow"], "_SETTLE", 5)
     path = tmp_path / "session.jsonl"
     with nothing_left():
         follow = following(path, idle_timeout=10)
@@ -70,6 +71,50 @@ def test_a_file_may_come_later_and_go(tmp_path: Path) -> None:
         assert follow.restarts == []
 
 
+@pytest.mark.skipif(headrace.backend != "native" or sys.platform != "linux", reason="only inotify tells")
+@pytest.mark.parametrize("way", ["append", "replace", "come"])
+def test_a_change_is_told_and_need_not_be_looked_for(way: str, tmp_path: Path) -> None:
+    path, new = tmp_path / "session.jsonl", tmp_path / "new"
+    with nothing_left():
+        if way != "come":
+            path.write_text(lines(1))
+        follow = following(path, interval=60, idle_timeout=100)
+        if way != "come":
+            assert texts([next(follow)]) == ["1"]
+
+        def change() -> None:
+            (tmp_path / "another").write_text("not this one")
+            if way == "replace":
+                new.write_text(lines(2))
+                os.replace(new, path)
+            else:
+                with open(path, "a") as file:
+                    file.write(lines(2)[:10])
+                    file.flush()
+                    time.sleep(0.01)
+                    file.write(lines(2)[10:])
+
+        threading.Timer(0.05, change).start()
+        started = time.monotonic()
+        assert texts([next(follow)]) == ["2"]
+        threading.Timer(0.05, follow.close).start()
+        assert not list(follow)
+        assert time.monotonic() - started < 10
+        del follow
+
+
+def test_a_folder_may_come_later_and_go(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "session.jsonl"
+    follow = following(path, idle_timeout=10)
+    for text in (1, 2):
+        threading.Timer(0.03, lambda text=text: (path.parent.mkdir(), path.write_text(lines(text)))).start()
+        assert texts([next(follow)]) == [str(text)]
+        path.unlink()
+        path.parent.rmdir()
+    assert follow.restarts == ["replaced"]
+    follow.close()
+
+
 def test_a_file_that_is_written_anew_is_read_on_if_it_begins_the_same(tmp_path: Path) -> None:
     path, new = tmp_path / "session.jsonl", tmp_path / "new"
     path.write_text(lines(1, 2))
@@ -77,6 +122,31 @@ def test_a_file_that_is_written_anew_is_read_on_if_it_begins_the_same(tmp_path: 
     assert texts([next(follow), next(follow)]) == ["1", "2"]
     new.write_text(lines(1, 2, 3))
     os.replace(new, path)
+    assert texts([next(follow)]) == ["3"]
+    assert follow.restarts == []
+
+
+@pytest.mark.parametrize("way", ["in place", "as another file"])
+def test_a_file_that_is_being_written_anew_is_no_other_file(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer has opened it, and has not written everything that was there before."""
+    monkeypatch.setattr(sys.modules["headrace.follow"], "_SETTLE", 5)
+    path = tmp_path / "session.jsonl"
+    path.write_text(lines(1, 2))
+    follow = following(path, interval=0.001, idle_timeout=10)
+    assert texts([next(follow), next(follow)]) == ["1", "2"]
+
+    def write() -> None:
+        if way != "in place":
+            path.unlink()
+        with open(path, "w") as file:
+            for part in (lines(1), lines(2) + lines(3)):
+                time.sleep(0.02)
+                file.write(part)
+                file.flush()
+
+    threading.Timer(0.05, write).start()
     assert texts([next(follow)]) == ["3"]
     assert follow.restarts == []
 

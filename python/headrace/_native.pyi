@@ -223,3 +223,14 @@ class Intake:
 
     def close(self) -> None:
         """Let go of everything and end the thread; dropping the object does it too."""
+
+class Watch:
+    """Tells when something happens to the files of a folder: inotify, on Linux only. Raises ``OSError`` where that
+    can't be told."""
+
+    def __init__(self, folder: str | PathLike[str]) -> None: ...
+    def fileno(self) -> int:
+        """A descriptor that is readable while there is something to tell."""
+
+    def news_of(self, name: bytes) -> bool | None:
+        """Takes what was told: whether it may concern the file of this name. None when the folder itself has gone."""

@@ -1,7 +1,7 @@
 """``AsyncProcess`` and ``aevents``: the same in an event loop, without a thread per stream.
 
 An intake drains the pipes in one native thread and wakes the loop through one descriptor (``loop.add_reader``); then
-what is there is taken in one piece. Made for asyncio's own loops; others are not tested.
+what is there is taken in one piece. Tested under asyncio's own loops and uvloop.
 """
 
 from __future__ import annotations
@@ -140,28 +140,40 @@ class AsyncProcess(Harness):
         return self
 
     async def __anext__(self) -> OutputEvent:
-        if self.ready:
-            return self.ready.popleft()
+        if not self.ready and not await self._fill():
+            raise StopAsyncIteration
+        return self.ready.popleft()
+
+    async def batches(self) -> AsyncIterator[list[OutputEvent]]:
+        """The events in lists, of what was there at once. ``clear()`` a list when you are done with it: two of them
+        alive at a time cost the garbage collector more than lists save."""
+        while self.ready or await self._fill():
+            batch = list(self.ready)
+            self.ready.clear()
+            yield batch
+
+    async def _fill(self) -> bool:
+        """Waits until there are events; False at the end."""
         self._begin()
         while True:
             if self._took:
                 await asyncio.sleep(0)  # the others' turn, once a batch
             self._took = took = not self.is_over and self.step()
             if self.ready:
-                return self.ready.popleft()
+                return True
             if self.failed is not None:
                 failed, self.failed = self.failed, None
                 raise failed
             if self.is_over:
                 await self._wait_for_listeners()
-                raise StopAsyncIteration
+                return False
             if not took:
                 await self._wait()
 
     async def wait(self) -> Run:
         """Reads to the end, for the listeners and the run; gives the run."""
-        async for _ in self:
-            pass
+        while self.ready or await self._fill():
+            self.ready.clear()
         return self.run
 
     async def send(self, record: Mapping[str, Any] | bytes | str) -> None:
@@ -187,13 +199,13 @@ class AsyncProcess(Harness):
         if self._started is None or self.is_over:
             self.abandon()
             return
-        if self._look() is None:
-            self._brought_about("cancelled", "the caller left before the end")
+        if self._guard.look() is None:
+            self._guard.brought_about("cancelled", "the caller left before the end")
             self.close_stdin()
             self.stop()
         try:
             while not self.is_over:
-                if drop and self._look() is not None:
+                if drop and self._guard.look() is not None:
                     self.abandon()
                 elif not self.step():
                     await self._wait()
@@ -249,7 +261,7 @@ class AsyncProcess(Harness):
 
     async def _wait(self) -> None:
         seconds = self.due()
-        if self._watch is None and self._exited is None:
+        if self._watch is None and self._guard.exited is None:
             seconds = min(seconds, _POLL)
         streams = self.waiting_for()
         if streams and not self._listeners.are_behind and self._intake.wait(streams, 0):

@@ -1,6 +1,7 @@
 """``follow``: the events of a session file while a harness writes it.
 
-A file is looked at every ``interval`` seconds. Only whole lines are read: what follows the last LF waits for its rest.
+A file is looked at when the system tells that something happened to it (inotify, with the native backend on Linux), and
+every ``interval`` seconds. Only whole lines are read: what follows the last LF waits for its rest.
 The file at the path may be replaced, cut or rewritten at any time. Then its content decides, not its size or inode: if
 it still begins with everything that was read (a harness that writes the file anew and renames it), reading goes on
 behind that; if not, it is read from its beginning, as another session.
@@ -8,7 +9,9 @@ behind that; if not, it is read from its beginning, as another session.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import stat
 import threading
 import time
@@ -25,7 +28,13 @@ from .result import Report, Run, run_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from ._native import Watch as _Watch
     from .types import OutputEvent
+
+Watch: type[_Watch] | None = None
+if _backend.backend == "native":
+    with contextlib.suppress(ImportError):  # on Linux only
+        from ._native import Watch
 
 __all__ = ["Follow", "Restart", "follow"]
 
@@ -34,6 +43,7 @@ Restart = Literal["replaced", "truncated", "rewritten"]
 what was read of it is not there any more."""
 
 _BLOCK = 1 << 18
+_SETTLE = 0.05  # seconds: a file that is being written anew is shorter for a moment than what was read
 _SEEN = 4096  # bytes before the place of reading that are compared when the file has grown
 
 
@@ -44,6 +54,69 @@ class _State(NamedTuple):
     inode: int
     size: int
     changed: int
+
+
+class _Bell:
+    """Waits until it is worth a look at a file: something happened to it, a time has passed, or it is closed."""
+
+    def __init__(self, path: str) -> None:
+        folder, name = os.path.split(path)
+        self._folder, self._name = folder or os.curdir, os.fsencode(name)
+        self._lock = threading.RLock()  # a signal handler may close it too
+        self._closed = threading.Event()
+        self._watch: _Watch | None = None
+        self._pipe: tuple[int, int] | None = None
+        self._listen()
+
+    def _listen(self) -> None:
+        """Has the system tell, where it does. What it does not tell of is found all the same, a little later."""
+        if Watch is not None and not self._closed.is_set():
+            with contextlib.suppress(OSError):  # no such folder yet, or too many watches
+                self._watch = Watch(self._folder)
+                self._pipe = self._pipe or os.pipe()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.is_set()
+
+    def wait(self, seconds: float) -> None:
+        if self._watch is None or self._pipe is None:
+            self._closed.wait(seconds)
+            self._listen()
+            return
+        deadline = time.monotonic() + seconds
+        poll = select.poll()
+        poll.register(self._watch.fileno(), select.POLLIN)
+        poll.register(self._pipe[0], select.POLLIN)
+        while (left := deadline - time.monotonic()) > 0 and not self._closed.is_set():
+            poll.poll(left * 1000)
+            try:
+                news = self._watch.news_of(self._name)
+            except OSError:
+                news = None
+            if news is None:
+                self._watch = None  # the folder has gone: perhaps there will be another
+                return
+            if news:
+                return
+
+    def close(self) -> None:
+        """Ends a `wait`, from any thread."""
+        with self._lock:
+            if not self._closed.is_set():
+                self._closed.set()
+                if self._pipe is not None:
+                    os.write(self._pipe[1], b"x")
+
+    def free(self) -> None:
+        """Nobody waits any more."""
+        with self._lock:
+            self._closed.set()
+            self._watch = None
+            if self._pipe is not None:
+                for end in self._pipe:
+                    os.close(end)
+                self._pipe = None
 
 
 class Follow:
@@ -66,6 +139,7 @@ class Follow:
     ) -> None:
         self._descriptor = -1
         self._path = os.fspath(path)
+        self._bell = _Bell(self._path)
         self._make = make
         self._engine = make()
         self._interval = interval
@@ -73,13 +147,13 @@ class Follow:
         self._on_restart = on_restart
         self._ready: deque[OutputEvent] = deque()
         self._state: _State | None = None
+        self._short: tuple[_State, float] | None = None  # the file is shorter than what was read, since when
         self.offset = offset
         self.restarts: list[Restart] = []
         self._start = offset  # what lies before it was read by somebody else
         self._sum = 0  # checksum of what was read, from `start`
         self._rest = bytearray()  # of a line without its LF
         self._last = b""  # the bytes before the place of reading
-        self._closed = threading.Event()
         self._over = False
         self._quiet_since = time.monotonic()
 
@@ -109,14 +183,16 @@ class Follow:
         while not self._ready:
             if self._over:
                 raise StopIteration
-            if self._closed.is_set():
+            if self._bell.is_closed:
                 self._end()
             elif self._look():
                 self._quiet_since = time.monotonic()
+            elif self._short is not None:
+                self._bell.wait(min(self._interval, _SETTLE))
             elif self._is_idle():
                 self._end()
             else:
-                self._closed.wait(self._interval)
+                self._bell.wait(self._interval)
         return self._ready.popleft()
 
     def __enter__(self) -> Self:
@@ -130,11 +206,11 @@ class Follow:
 
     def close(self) -> None:
         """Ends the iteration, from any thread. A line without its LF is not read: ``offset`` is before it."""
-        self._closed.set()
+        self._bell.close()
 
     def __del__(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+        self._leave()
+        self._bell.free()
 
     # ------------------------------------------------------------ inside
 
@@ -145,6 +221,7 @@ class Follow:
         if not self._over:
             self._over = True
             self._leave()
+            self._bell.free()
             self._ready.extend(self._engine.close())
 
     def _leave(self) -> None:
@@ -157,6 +234,7 @@ class Follow:
         try:
             found = os.stat(self._path)
         except FileNotFoundError:
+            self._short = None
             return self._descriptor >= 0 and self._read()  # what was written before it went
         except OSError as error:
             raise SourceError(f"can't follow {self._path!r}: {error.strerror}") from error
@@ -165,6 +243,9 @@ class Follow:
         state = _State(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         if state == self._state:
             return self._at < state.size and self._read()
+        if self._state is not None and state.size < self._at and self._is_settling(state):
+            return state[:2] != self._state[:2] and self._read()
+        self._short = None
         before, self._state = self._state, state
         if before is None:
             self._open()
@@ -179,6 +260,13 @@ class Follow:
         elif not self._is_what_was_read(whole=state.size <= before.size):
             self._restart("rewritten")
         return self._read()
+
+    def _is_settling(self, state: _State) -> bool:
+        """Whether the file has become this short just now: its writer may be about to write it anew."""
+        now = time.monotonic()
+        if self._short is None or self._short[0] != state:
+            self._short = state, now
+        return now - self._short[1] < _SETTLE
 
     @property
     def _at(self) -> int:
@@ -264,7 +352,7 @@ def follow(
     Args:
         path: the file; it need not be there yet.
         offset: where to begin: the ``offset`` of an earlier `Follow`.
-        interval: seconds between two looks at the file.
+        interval: seconds between two looks at the file when nothing is told of it.
         idle_timeout: end after so many seconds without anything new; None follows until it is closed.
         on_restart: called with ``"replaced"``, ``"truncated"`` or ``"rewritten"`` when the file is read from its
             beginning again, because what was read is not there any more. ``run`` and ``report`` begin anew then.

@@ -22,6 +22,7 @@ from . import _backend
 from .api import MAX_LINE_BYTES, OnMalformed, _kinds
 from .dump import dumps
 from .errors import HeadraceError, SourceError
+from .limits import CLOSING, Guard
 from .listen import Listener, Listeners
 from .result import Report, Run, run_of
 
@@ -41,8 +42,7 @@ LINGER = 5.0
 GRACE = 3.0
 STDERR_TAIL = 64 << 10
 
-_POLL = 0.02  # between two looks at whether the process is still there
-_CLOSING = 0.5  # stderr may be held open by what the harness left behind: no longer than this is waited for its end
+_CHECK = 0.1  # between two looks at the process while its output keeps coming
 
 
 class Harness:
@@ -79,7 +79,7 @@ class Harness:
             raise TypeError('argv is a list of the program and its arguments, such as ["claude", "-p", "..."]')
         self.argv = [os.fspath(part) for part in argv]
         self._stdin, self._env, self._cwd = stdin, env, cwd
-        self._timeout, self._idle_timeout, self._linger, self._grace = timeout, idle_timeout, linger, grace
+        self._guard = Guard(timeout=timeout, idle_timeout=idle_timeout, linger=linger, grace=grace)
         self._engine = _backend.Engine(
             dialect=dialect,
             kinds=_kinds(only, state),
@@ -110,14 +110,10 @@ class Harness:
         self._out = self._err = 0
         self._out_over = self._err_over = False
         self._tail = b""
-        self._polled = 0.0
+        self._fed = 0  # bytes of stdout
+        self._checked = 0.0
+        self._err_wanted = False
         self._started: float | None = None
-        self._final: float | None = None  # since when the stream has said its last word
-        self._ended: float | None = None  # since when stdout is at its end
-        self._exited: float | None = None
-        self._cause: tuple[str, str] | None = None  # the outcome that we brought about, and why
-        self._lingered = False
-        self._stopping: list[tuple[float, int]] = []  # when which signal is due
 
     # ------------------------------------------------------------ what is known
 
@@ -140,10 +136,11 @@ class Harness:
     def run(self) -> Run:
         """The run so far. Exit code and stderr fill in what the stream left open; a time limit or a signal from here
         decides what the stream had not decided before."""
-        code = None if self._lingered else self.returncode
+        code = None if self._guard.lingered else self.returncode
         facts = self._engine.run(code, self.stderr_tail)
-        if self._cause is not None and self.is_over and facts["verdict"]["outcome"] != "completed":
-            outcome, why = self._cause
+        cause = self._guard.cause
+        if cause is not None and self.is_over and facts["verdict"]["outcome"] != "completed":
+            outcome, why = cause
             evidence = [*facts["verdict"]["evidence"], {"line": None, "offset": None, "why": why}]
             reason = facts["verdict"]["reason"] if facts["verdict"]["outcome"] == outcome else why
             facts["verdict"] = {"outcome": outcome, "reason": reason, "evidence": evidence}
@@ -186,6 +183,7 @@ class Harness:
             return decorate
         self._listeners.add(name, call)
         if name == "stderr" and self._err:
+            self._err_wanted = True
             self._intake.keep(self._err, True)
         return call
 
@@ -205,7 +203,7 @@ class Harness:
         """Starts the process, once."""
         if self._started is not None:
             return
-        self._started = time.monotonic()
+        self._started = self._guard.started = time.monotonic()
         if isinstance(self._stderr_file, (str, os.PathLike)):
             try:
                 self._sink = open(self._stderr_file, "wb", buffering=0)  # noqa: SIM115 (closed by _finish)
@@ -220,8 +218,8 @@ class Harness:
         try:
             # Drained before there is anything to drain: the first byte can't wait.
             self._out = self._intake.add(out_read, f"stdout of {self.argv[0]}")
-            listened = self._sink is not None or self._on_stderr is not None or self._listeners.has("stderr")
-            self._err = self._intake.add(err_read, f"stderr of {self.argv[0]}", tail=STDERR_TAIL, keep=listened)
+            self._err_wanted = self._sink is not None or self._on_stderr is not None or self._listeners.has("stderr")
+            self._err = self._intake.add(err_read, f"stderr of {self.argv[0]}", tail=STDERR_TAIL, keep=self._err_wanted)
             stdin: Any = subprocess.DEVNULL if self._stdin is None else self._stdin
             if isinstance(stdin, str):
                 stdin = stdin.encode()
@@ -252,6 +250,7 @@ class Harness:
                 os.close(end)
             if given is not None:
                 given.close()
+        self._guard.begin(self.popen, self._intake, (self._out, self._err))
         self._tell("start", "running", "running")
 
     # ------------------------------------------------------------ input and signals
@@ -283,39 +282,19 @@ class Harness:
 
     def interrupt(self) -> None:
         """Sends SIGINT to the process and all of its group; what it still prints is read."""
-        self._cancel(signal.SIGINT, "interrupted by the caller")
+        self._guard.cancel(signal.SIGINT, "interrupted by the caller")
 
     def terminate(self) -> None:
         """Sends SIGTERM to the process and all of its group; what it still prints is read."""
-        self._cancel(signal.SIGTERM, "terminated by the caller")
+        self._guard.cancel(signal.SIGTERM, "terminated by the caller")
 
     def kill(self) -> None:
         """Sends SIGKILL to the process and all of its group."""
-        self._cancel(signal.SIGKILL, "killed by the caller")
-
-    def _cancel(self, number: int, why: str) -> None:
-        if self.popen is not None and self._look() is None:
-            self._brought_about("cancelled", why)
-            self._signal(number)
-
-    def _brought_about(self, outcome: str, why: str) -> None:
-        """From now on the end is our doing, unless the stream has told of one before."""
-        if self._cause is None and self._engine.ending is None:
-            self._cause = (outcome, why)
-
-    def _signal(self, number: int) -> None:
-        if self.popen is None:
-            return
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is gone
-            os.killpg(self.popen.pid, number)
+        self._guard.cancel(signal.SIGKILL, "killed by the caller")
 
     def stop(self) -> None:
-        """Ends the process, each step if the one before does not help: SIGINT was for the harness to clean up, so this
-        begins with SIGTERM."""
-        if self._stopping:
-            return
-        now = time.monotonic()
-        self._stopping = [(now, signal.SIGTERM), (now + self._grace, signal.SIGKILL)]
+        """Ends the process: SIGTERM to its group, SIGKILL when that does not help."""
+        self._guard.stop()
 
     # ------------------------------------------------------------ one step
 
@@ -329,8 +308,11 @@ class Harness:
         if self._listeners.are_behind:
             return False
         took = self._take_stdout()
-        took = self._take_stderr() or took
-        self._check_time(took)
+        if not took or self._err_wanted:
+            took = self._take_stderr() or took
+        # An event that is there need not wait for a look at the process.
+        if not took or time.monotonic() - self._checked >= _CHECK:
+            self._check_time(took)
         return took
 
     def _take_stdout(self) -> bool:
@@ -355,11 +337,18 @@ class Harness:
     def _feed(self, chunk: bytes) -> None:
         if self._listeners.has("stdout"):
             self._listeners.tell("stdout", self._decode["stdout"].decode(chunk))
+        # What was printed before we stopped it is told apart from what it printed for that.
+        before = self._guard.cause_at - self._fed
+        if 0 < before < len(chunk):
+            self._feed_part(chunk[:before])
+            chunk = chunk[before:]
+        self._feed_part(chunk)
+
+    def _feed_part(self, chunk: bytes) -> None:
         self._give(self._engine.feed(chunk))
-        if not self.is_final:
-            self._final = None
-        elif self._final is None:
-            self._final = time.monotonic()
+        self._fed += len(chunk)
+        ending = self._engine.ending
+        self._guard.heard(is_final=ending == "end", said=ending is not None, at=self._fed)
 
     def _give(self, events: list[OutputEvent]) -> None:
         self.ready.extend(events)
@@ -370,7 +359,7 @@ class Harness:
     def _end_stream(self) -> None:
         """Stdout has ended, or nobody waits for its end any more."""
         self._out_over = True
-        self._ended = time.monotonic()
+        self._guard.ended = time.monotonic()
         try:
             self._give(self._engine.close())
         except HeadraceError as error:
@@ -405,90 +394,26 @@ class Harness:
             self._sink = None
             self._unwritten = SourceError(f"can't write stderr to stderr_file: {error.strerror or error}")
 
-    def _look(self) -> int | None:
-        """The exit code, if there is one."""
-        if self.popen is None:
-            return None
-        code = self.popen.poll()
-        if code is not None and self._exited is None:
-            self._exited = time.monotonic()
-        return code
-
     def _check_time(self, took: bool) -> None:
         """What is due: the end, a time limit, the next signal."""
-        now = time.monotonic()
-        if self._exited is None and (not took or now - self._polled >= _POLL):
-            self._polled = now
-            self._look()
-        if self._exited is None:
-            self._check_limits(now)
-        while self._stopping and self._stopping[0][0] <= now:
-            _, number = self._stopping.pop(0)
-            if self._exited is None or not self._out_over:
-                self._signal(number)
-        if self._exited is None or took:
+        now = self._checked = time.monotonic()
+        self._guard.check()
+        exited = self._guard.exited
+        if exited is None or took:
             return
         if not self._out_over:
             # what was left behind holds stdout open
-            patience = self._patience
-            if patience is not None and now - self._exited >= patience:
-                if not self._stopping:
-                    self._signal(signal.SIGTERM)
+            patience = self._guard.patience
+            if patience is not None and now - exited >= patience:
+                if not self._guard.is_stopping:
+                    self._guard.signal(signal.SIGTERM)
                 self._end_stream()
-        elif self._err_over or now - max(self._exited, self._ended or 0.0) >= _CLOSING:
+        elif self._err_over or now - max(exited, self._guard.ended or 0.0) >= CLOSING:
             self._finish()
-
-    def _check_limits(self, now: float) -> None:
-        if self._stopping or self._started is None:
-            return
-        if self._timeout is not None and now - self._started >= self._timeout:
-            self._brought_about("timeout", f"stopped after timeout={self._timeout:g} seconds")
-            self.stop()
-        elif self._idle_timeout is not None and self._idle() >= self._idle_timeout:
-            self._brought_about("timeout", f"stopped after idle_timeout={self._idle_timeout:g} seconds without output")
-            self.stop()
-        elif self._linger is not None:
-            since = self._lingering_since
-            if since is not None and now - since >= self._linger:
-                self._lingered = True
-                self.stop()
-
-    @property
-    def _lingering_since(self) -> float | None:
-        """Since when the process has nothing to say any more."""
-        if self._ended is not None:
-            return self._ended
-        waits_for_input = self.popen is not None and self.popen.stdin is not None
-        return None if waits_for_input else self._final
-
-    @property
-    def _patience(self) -> float | None:
-        """How long stdout may stay open after the process has ended."""
-        return _CLOSING if self._lingered or self._cause is not None else self._linger
-
-    def _idle(self) -> float:
-        idle = [self._intake.idle(stream) for stream in (self._out, self._err) if stream]
-        return min(idle)
 
     def due(self) -> float:
         """Seconds until the next step has something to do even if nothing is printed."""
-        now = time.monotonic()
-        if self._listeners.are_behind:
-            return 0.01
-        at: list[float] = [when for when, _ in self._stopping[:1]]
-        if self._exited is not None:
-            if self._out_over:
-                at.append(max(self._exited, self._ended or 0.0) + _CLOSING)
-            elif (patience := self._patience) is not None:
-                at.append(self._exited + patience)
-        elif not self._stopping and self._started is not None:
-            if self._timeout is not None:
-                at.append(self._started + self._timeout)
-            if self._idle_timeout is not None:
-                at.append(now + self._idle_timeout - self._idle())
-            if self._linger is not None and (since := self._lingering_since) is not None:
-                at.append(since + self._linger)
-        return max(min(at, default=now + 3600) - now, 0.001)
+        return 0.01 if self._listeners.are_behind else self._guard.due()
 
     def waiting_for(self) -> list[int]:
         """The streams of the intake that may still have something."""
@@ -501,6 +426,7 @@ class Harness:
         """The process has ended and everything was taken."""
         if self.is_over:
             return
+        self._guard.end()
         self.close_stdin()
         if self._err:
             self._tail = self._intake.tail(self._err)
@@ -519,7 +445,7 @@ class Harness:
         if self.popen is not None:
             outcome = self.run.verdict.outcome
             completed = outcome == "completed" if self._noun == "run" else self.returncode == 0
-            if self._cause is not None and outcome == "cancelled":
+            if self._guard.cause is not None and outcome == "cancelled":
                 self._tell("interrupted", "stopped", "interrupted")
             elif completed:
                 self._tell("complete", "stopped", "idle")
@@ -542,9 +468,8 @@ class Harness:
             if not self.is_over and self._own_intake:
                 self._intake.close()
             return
-        if self.popen is not None and self._look() is None:
-            self._brought_about("cancelled", "killed by the caller")
-            self._signal(signal.SIGKILL)
+        if self.popen is not None:
+            self._guard.cancel(signal.SIGKILL, "killed by the caller")
             self.popen.wait()
         if not self._out_over:
             self._end_stream()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,20 @@ class Process(Harness):
         return self
 
     def __next__(self) -> OutputEvent:
+        if not self.ready and not self._fill():
+            raise StopIteration
+        return self.ready.popleft()
+
+    def batches(self) -> Iterator[list[OutputEvent]]:
+        """The events in lists, of what was there at once. ``clear()`` a list when you are done with it: two of them
+        alive at a time cost the garbage collector more than lists save."""
+        while self.ready or self._fill():
+            batch = list(self.ready)
+            self.ready.clear()
+            yield batch
+
+    def _fill(self) -> bool:
+        """Waits until there are events; False at the end."""
         self.start()
         while not self.ready:
             if self.failed is not None:
@@ -78,15 +92,15 @@ class Process(Harness):
                 raise failed
             if self.is_over:
                 self._wait_for_listeners()
-                raise StopIteration
+                return False
             if not self.step():
                 self._wait()
-        return self.ready.popleft()
+        return True
 
     def wait(self) -> Run:
         """Reads to the end, for the listeners and the run; gives the run."""
-        for _ in self:
-            pass
+        while self.ready or self._fill():
+            self.ready.clear()
         return self.run
 
     def send(self, record: Mapping[str, Any] | bytes | str) -> None:
@@ -110,13 +124,13 @@ class Process(Harness):
         if self._started is None or self.is_over:
             self.abandon()
             return
-        if self._look() is None:
-            self._brought_about("cancelled", "the caller left before the end")
+        if self._guard.look() is None:
+            self._guard.brought_about("cancelled", "the caller left before the end")
             self.close_stdin()
             self.stop()
         try:
             while not self.is_over:
-                if drop and self._look() is not None:
+                if drop and self._guard.look() is not None:
                     self.abandon()
                 elif not self.step():
                     self._wait()

@@ -16,7 +16,7 @@ from .safe import safe
 
 __all__ = ["FAILED", "NOT_COMPLETED", "VERBS", "app", "complain", "reading_options"]
 
-VERBS = ("run", "events", "check", "detect", "usage", "exec")
+VERBS = ("run", "events", "check", "detect", "usage", "exec", "follow")
 """Each is a module of this package that holds a click command named ``command``."""
 
 NOT_COMPLETED = 1

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import codecs
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
 
 import click
-from rich.text import Text
 
 from ..dump import dumps
 from ..harness import LINGER
 from ..process import Process
 from .app import INTERRUPTED, reading_options
+from .live import Live
 from .output import write, write_document
-from .safe import one_line, safe
+from .safe import safe
 from .summary import show
 from .view import console
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ..types import OutputEvent
 
 __all__ = ["command"]
 
@@ -35,48 +31,6 @@ CODES = {
     "cancelled": INTERRUPTED,
 }
 """Exit codes by outcome. 124 is what timeout(1) gives."""
-
-_WIDTH = 100
-
-
-class _Live:
-    """Prints events as they come: text as it streams, everything else on lines of its own."""
-
-    def __init__(self, out: Console) -> None:
-        self._out = out
-        self._kind = ""  # of the text that is being printed
-
-    def show(self, event: OutputEvent) -> None:
-        update: Any = event["update"]
-        kind = update["sessionUpdate"]
-        if kind in ("agent_message_chunk", "agent_thought_chunk"):
-            if update["content"]["type"] == "text":
-                self._text(kind, safe(update["content"]["text"]))
-        elif kind == "tool_call":
-            self._line("> ", f"{update.get('toolName') or update['kind']}: {update['title']}", "cyan")
-        elif kind == "tool_call_update" and update.get("status") == "failed":
-            self._line("! ", f"{update['toolCallId']} failed", "red")
-        elif kind == "error":
-            self._line("! ", update["message"], "red")
-
-    def end(self) -> None:
-        """What follows begins on a line of its own."""
-        if self._kind:
-            self._out.print()
-            self._kind = ""
-
-    def _text(self, kind: str, text: str) -> None:
-        if kind != self._kind:
-            self.end()
-            self._kind = kind
-        style = "dim" if kind == "agent_thought_chunk" else ""
-        self._out.print(Text(text, style), end="", soft_wrap=True)
-        self._out.file.flush()
-
-    def _line(self, mark: str, text: str, style: str) -> None:
-        self.end()
-        self._out.print(Text(mark + one_line(text, _WIDTH), style), soft_wrap=True)
-        self._out.file.flush()
 
 
 @click.command(
@@ -133,10 +87,10 @@ def command(
         state=state,
         dialect=dialect,
         strict=strict,
-        on_stderr=_pass_on,
+        on_stderr=_passer_on(),
     )
     out = console(sys.stdout)
-    live = _Live(out)
+    live = Live(out)
 
     def interrupt(number: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -160,11 +114,21 @@ def command(
     ctx.exit(CODES[process.run.verdict.outcome])
 
 
-def _pass_on(piece: bytes) -> None:
-    """Terminals get it in the safe form, files and pipes as it is."""
-    if sys.stderr.isatty():
-        sys.stderr.write(safe(piece.decode("utf-8", "replace")))
+def _passer_on() -> Callable[[bytes], None]:
+    """Passes stderr on: to a terminal in the safe form, to files and pipes as it is."""
+    if not sys.stderr.isatty():
+        return _pass_on
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a piece may end within a character
+
+    def show_safely(piece: bytes) -> None:
+        sys.stderr.write(safe(decoder.decode(piece)))
         sys.stderr.flush()
-    else:
-        sys.stderr.buffer.write(piece)
-        sys.stderr.buffer.flush()
+
+    return show_safely
+
+
+def _pass_on(piece: bytes) -> None:
+    left = memoryview(piece)
+    while left:
+        left = left[sys.stderr.buffer.write(left) or 0 :]
+    sys.stderr.buffer.flush()

@@ -12,6 +12,8 @@ mod ffi;
 mod live;
 mod objects;
 mod record;
+#[cfg(target_os = "linux")]
+mod watch;
 
 use pyo3::prelude::*;
 
@@ -23,6 +25,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<record::Record>()?;
     #[cfg(unix)]
     module.add_class::<live::Intake>()?;
+    #[cfg(target_os = "linux")]
+    module.add_class::<watch::Watch>()?;
     let names: Vec<&str> = headrace_core::dialect::DIALECTS
         .iter()
         .map(|dialect| dialect.name)

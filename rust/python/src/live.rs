@@ -121,7 +121,7 @@ impl Intake {
     }
 
     fn remove(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
-        raise(py, self.live.remove(stream))
+        raise(py, py.detach(|| self.live.remove(stream)))
     }
 
     fn close(&self, py: Python<'_>) {

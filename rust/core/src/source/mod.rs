@@ -8,6 +8,8 @@ mod gzip;
 #[cfg(unix)]
 pub mod live;
 mod map;
+#[cfg(target_os = "linux")]
+pub mod watch;
 
 use std::fs::File;
 use std::io::{self, Read};

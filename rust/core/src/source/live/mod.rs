@@ -4,6 +4,8 @@
 //! file. Order within a stream is the order of the bytes; its end, or the error that ended it, comes after all of them.
 
 mod error;
+#[cfg(target_os = "linux")]
+mod relay;
 mod spill;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,14 +21,15 @@ use std::time::{Duration, Instant};
 use polling::{Event, Events, PollMode, Poller};
 
 pub use error::LiveError;
-use spill::{Spill, read_back};
+use spill::{Hole, REGION, Spill, read_back};
 
 /// What waits in memory at most unless the caller says otherwise.
 pub const DEFAULT_MEMORY_LIMIT: u64 = 64 << 20;
 
-/// One read takes at most this: what a pipe may hold without privileges.
-const BLOCK: usize = 1 << 20;
-/// What a pipe is enlarged to, from 64 KiB. All pipes of a user share 64 MiB, so not more.
+/// One read takes at most this: what fits into a core's cache, with room for the copy.
+const BLOCK: usize = 1 << 17;
+/// What a pipe is enlarged to, from 64 KiB. All pipes of a user share 64 MiB, and what is larger than the cache is slow
+/// to fill, so not more.
 const PIPE: usize = 1 << 18;
 /// Small reads are put together up to this size.
 const JOINED: usize = 1 << 16;
@@ -238,8 +241,7 @@ impl Live {
         drop(state); // the disk may be slow, and the producers must not feel it
         let file = file.expect("a piece that was spilled is in a file");
         let bytes = read_back(&file, at, size as usize);
-        let mut state = shared.lock();
-        state.spill.release(at, size);
+        let mut state = shared.release(at, size);
         match bytes {
             Ok(bytes) => Ok(Taken::Bytes(bytes)),
             Err(error) => {
@@ -249,7 +251,9 @@ impl Live {
                 let error = LiveError::Spill { name, dir, error };
                 let again = error.again();
                 state.finish(&shared, id, Err(error));
-                state.forget_queue(id);
+                let holes = state.forget_queue(id);
+                drop(state);
+                shared.punch(&holes);
                 Err(again)
             }
         }
@@ -324,11 +328,13 @@ impl Live {
             return Ok(());
         };
         let mut state = shared.lock();
-        state.forget_queue(id);
+        let holes = state.forget_queue(id);
         if let Some(mut stream) = state.streams.remove(&id) {
             stream.let_go(&shared.poller);
         }
+        drop(state);
         shared.changed.notify_all();
+        shared.punch(&holes);
         Ok(())
     }
 
@@ -446,9 +452,9 @@ fn enlarge(descriptor: impl AsFd) {
 #[cfg(not(target_os = "linux"))]
 fn enlarge(_descriptor: impl AsFd) {}
 
-/// The thread: reads what is there, one block a stream and round.
+/// The thread: takes what is there, one block a stream and round.
 fn drain(shared: &Arc<Shared>) {
-    let mut block = vec![0; BLOCK];
+    let mut hands = Hands::default();
     let mut events = Events::new();
     loop {
         events.clear();
@@ -466,17 +472,19 @@ fn drain(shared: &Arc<Shared>) {
             return;
         }
         for event in events.iter() {
-            let file = {
+            let (file, copied) = {
                 let state = shared.lock();
-                let stream = state.streams.get(&event.key);
-                match stream.and_then(|stream| stream.file.clone()) {
-                    Some(file) => file,
-                    None => continue, // removed meanwhile
-                }
+                let Some(stream) = state.streams.get(&event.key) else {
+                    continue; // removed meanwhile
+                };
+                let Some(file) = stream.file.clone() else {
+                    continue;
+                };
+                (file, state.has_room(stream))
             };
-            match (&*file).read(&mut block) {
+            match shared.move_on(&mut hands, event.key, &file, copied) {
                 Ok(0) => shared.lock().finish(shared, event.key, Ok(())),
-                Ok(size) => shared.deliver(event.key, &block[..size]),
+                Ok(_) => {}
                 Err(error) if is_passing(&error) => {}
                 // what a terminal says when the last program on it has ended
                 Err(error) if error.raw_os_error() == Some(5) => {
@@ -484,6 +492,24 @@ fn drain(shared: &Arc<Shared>) {
                 }
                 Err(error) => shared.lock().fail(shared, event.key, error),
             }
+        }
+    }
+}
+
+/// What the thread carries bytes with.
+struct Hands {
+    block: Vec<u8>,
+    /// Made when it is needed first; None where there is no such thing.
+    #[cfg(target_os = "linux")]
+    relay: Option<relay::Relay>,
+}
+
+impl Default for Hands {
+    fn default() -> Self {
+        Hands {
+            block: vec![0; BLOCK],
+            #[cfg(target_os = "linux")]
+            relay: None,
         }
     }
 }
@@ -500,9 +526,117 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts what was read into the queue of its stream. Only the thread calls this, so a stream stays in order even
-    /// while the lock is given back for the disk.
+    /// A range of the spill file is free again.
+    fn release(&self, at: u64, size: u64) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        match state.spill.release(at, size) {
+            None => state,
+            Some(hole) => {
+                drop(state); // the disk may be slow, and the producers must not feel it
+                self.punch(&[hole]);
+                self.lock()
+            }
+        }
+    }
+
+    /// A range of the spill file is the stream's now.
+    fn queue_spilled(&self, id: usize, at: u64, size: u64) {
+        let mut state = self.lock();
+        match state.streams.get_mut(&id) {
+            Some(stream) => {
+                stream.push_spilled(at, size);
+                state.tell(self, id);
+            }
+            None => {
+                drop(state); // removed meanwhile
+                drop(self.release(at, size));
+            }
+        }
+    }
+
+    fn punch(&self, holes: &[Hole]) {
+        for hole in holes {
+            hole.punch();
+            self.lock().spill.freed(hole);
+        }
+    }
+
+    /// Takes a block from a descriptor; how many bytes it had. Only the thread calls this, so a stream stays in order
+    /// even while the lock is given back for the disk.
+    fn move_on(
+        &self,
+        hands: &mut Hands,
+        id: usize,
+        mut file: &File,
+        has_room: bool,
+    ) -> io::Result<usize> {
+        #[cfg(target_os = "linux")]
+        if !has_room && let Some(moved) = self.move_unseen(hands, id, file) {
+            return moved;
+        }
+        let _ = has_room;
+        let size = file.read(&mut hands.block)?;
+        self.deliver(id, &hands.block[..size]);
+        Ok(size)
+    }
+
+    /// From the pipe into the spill file; the bytes never come here. None for what is no pipe.
+    #[cfg(target_os = "linux")]
+    fn move_unseen(&self, hands: &mut Hands, id: usize, file: &File) -> Option<io::Result<usize>> {
+        if hands.relay.is_none() {
+            hands.relay = relay::Relay::new(PIPE).ok();
+        }
+        let relay = hands.relay.as_mut()?;
+        let size = match relay.fill(file) {
+            Ok(0) => return Some(Ok(0)),
+            Ok(size) => size,
+            Err(error) if is_passing(&error) => return Some(Err(error)),
+            Err(_) => return None, // the plain read tells what is wrong, if anything is
+        };
+        let reserved = {
+            let mut state = self.lock();
+            match state.streams.get_mut(&id) {
+                None => Ok(None), // removed meanwhile
+                Some(stream) => {
+                    stream.total += size as u64;
+                    stream.last = Instant::now();
+                    state.spill.reserve(size as u64).map(Some)
+                }
+            }
+        };
+        let spilled = match reserved {
+            Ok(Some((file, at))) => {
+                let rest = relay.empty_into(&file, at);
+                let written = file.write_all_at(&rest, at + (size - rest.len()) as u64);
+                written
+                    .map(|()| at)
+                    .map_err(|error| (error, Some(at), rest))
+            }
+            Ok(None) => {
+                relay.empty();
+                return Some(Ok(size));
+            }
+            Err(error) => Err((error, None, relay.empty())),
+        };
+        match spilled {
+            Ok(at) => self.queue_spilled(id, at, size as u64),
+            Err((error, at, rest)) => {
+                if let Some(at) = at {
+                    let done = (size - rest.len()) as u64;
+                    if done > 0 {
+                        self.queue_spilled(id, at, done);
+                    }
+                    drop(self.release(at + done, rest.len() as u64));
+                }
+                self.lock().overflow(self, id, &rest, error);
+            }
+        }
+        Some(Ok(size))
+    }
+
+    /// Puts what was read into the queue of its stream.
     fn deliver(&self, id: usize, bytes: &[u8]) {
+        let size = bytes.len() as u64;
         let mut state = self.lock();
         let State {
             streams,
@@ -514,54 +648,63 @@ impl Shared {
         let Some(stream) = streams.get_mut(&id) else {
             return; // removed meanwhile
         };
+        if bytes.is_empty() {
+            return;
+        }
         stream.note(bytes);
         if !stream.keep {
             return;
         }
-        if *memory + bytes.len() as u64 <= *memory_limit {
+        if *memory + size <= *memory_limit {
             stream.push_memory(bytes, memory);
             state.tell(self, id);
             return;
         }
-        let written = match spill.reserve(bytes.len() as u64) {
+        let written = match spill.reserve(size) {
             Ok((file, at)) => {
                 drop(state);
                 let written = file.write_all_at(bytes, at);
-                state = self.lock();
-                written.map(|()| at).inspect_err(|_| {
-                    state.spill.release(at, bytes.len() as u64);
-                })
-            }
-            Err(error) => Err(error),
-        };
-        let State {
-            streams,
-            memory,
-            spill,
-            ..
-        } = &mut *state;
-        let Some(stream) = streams.get_mut(&id) else {
-            if let Ok(at) = written {
-                spill.release(at, bytes.len() as u64);
-            }
-            return;
-        };
-        match written {
-            Ok(at) => {
-                stream.push_spilled(at, bytes.len() as u64);
-                state.tell(self, id);
+                written
+                    .map(|()| at)
+                    .inspect_err(|_| drop(self.release(at, size)))
             }
             Err(error) => {
-                // What was read is delivered, over the limit by one block; nothing more is read.
-                stream.push_memory(bytes, memory);
-                let (name, dir) = (stream.name.clone(), spill.dir());
-                state.finish(self, id, Err(LiveError::Spill { name, dir, error }));
+                drop(state);
+                Err(error)
             }
+        };
+        match written {
+            Ok(at) => self.queue_spilled(id, at, size),
+            Err(error) => self.lock().overflow(self, id, bytes, error),
         }
     }
 }
 
 impl State {
+    /// Whether what waits in the stream's descriptor may be copied into memory, or has to be seen for another reason.
+    fn has_room(&self, stream: &Stream) -> bool {
+        if !stream.keep || stream.tail_limit > 0 {
+            return true;
+        }
+        let left = self.memory_limit.saturating_sub(self.memory);
+        left >= BLOCK as u64
+            || stream
+                .file
+                .as_ref()
+                .and_then(|file| rustix::io::ioctl_fionread(file).ok())
+                .is_none_or(|waits| waits <= left)
+    }
+
+    /// There is no room. What was read is delivered, over the limit by one block; nothing more is read.
+    fn overflow(&mut self, shared: &Shared, id: usize, bytes: &[u8], error: io::Error) {
+        let dir = self.spill.dir();
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.push_memory(bytes, &mut self.memory);
+            let name = stream.name.clone();
+            self.finish(shared, id, Err(LiveError::Spill { name, dir, error }));
+        }
+    }
+
     /// The stream is over.
     fn finish(&mut self, shared: &Shared, id: usize, end: Result<(), LiveError>) {
         if let Some(stream) = self.streams.get_mut(&id) {
@@ -597,22 +740,23 @@ impl State {
         }
     }
 
-    fn forget_queue(&mut self, id: usize) {
+    fn forget_queue(&mut self, id: usize) -> Vec<Hole> {
         let State {
             streams,
             memory,
             spill,
             ..
         } = self;
-        let Some(stream) = streams.get_mut(&id) else {
-            return;
-        };
-        for piece in stream.queue.drain(..) {
-            match piece {
-                Piece::Memory(bytes) => *memory -= bytes.capacity() as u64,
-                Piece::Spilled { at, size } => spill.release(at, size),
+        let mut holes = Vec::new();
+        if let Some(stream) = streams.get_mut(&id) {
+            for piece in stream.queue.drain(..) {
+                match piece {
+                    Piece::Memory(bytes) => *memory -= bytes.capacity() as u64,
+                    Piece::Spilled { at, size } => holes.extend(spill.release(at, size)),
+                }
             }
         }
+        holes
     }
 }
 
@@ -653,6 +797,7 @@ impl Stream {
     fn push_spilled(&mut self, new: u64, more: u64) {
         if let Some(Piece::Spilled { at, size }) = self.queue.back_mut()
             && *at + *size == new
+            && !new.is_multiple_of(REGION)
             && *size + more <= SPILLED
         {
             *size += more;

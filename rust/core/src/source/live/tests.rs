@@ -165,3 +165,40 @@ fn closing_lets_go_of_every_pipe() {
     drop(live);
     assert!(unread.write_all(b"x").is_err());
 }
+
+#[test]
+fn the_space_of_the_spill_file_is_used_again() {
+    const SIZE: u64 = 1 << 18;
+    let mut spill = Spill::new(None, u64::MAX);
+    let mut waiting = VecDeque::new();
+    let mut highest = 0;
+    // ten times what waits at any time; taken in another order than it came
+    for round in 0..10 * REGION / SIZE * 4 {
+        let (_, at) = spill.reserve(SIZE).unwrap();
+        assert!(!waiting.contains(&at), "{at} is given out twice");
+        waiting.push_back(at);
+        highest = highest.max(at + SIZE);
+        if waiting.len() as u64 * SIZE > 2 * REGION {
+            let at = if round % 2 == 0 {
+                waiting.pop_front()
+            } else {
+                waiting.remove(waiting.len() / 2)
+            };
+            if let Some(hole) = spill.release(at.unwrap(), SIZE) {
+                hole.punch();
+                spill.freed(&hole);
+            }
+        }
+    }
+    assert!(highest <= 8 * REGION, "{highest}");
+    for at in waiting {
+        if let Some(hole) = spill.release(at, SIZE) {
+            hole.punch();
+            spill.freed(&hole);
+        }
+    }
+    assert_eq!(spill.live(), 0);
+    use std::os::unix::fs::MetadataExt;
+    let blocks = spill.file().unwrap().metadata().unwrap().blocks();
+    assert!(blocks * 512 <= 4 * REGION, "{blocks}");
+}
