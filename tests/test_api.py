@@ -738,3 +738,52 @@ def test_a_run_is_the_same_part_by_part_as_at_once() -> None:
     assert run.tool_calls is run.tool_calls
     with pytest.raises(KeyError):
         _backend.Engine().run_part("nope")
+
+
+# ---------------------------------------------------------------- dicts of records that are alike
+
+ALIKE = [
+    '{"type": "x", "n": %s, "usage": {"input": %s, "list": [1, {"deep": %s}, []], "ok": true}, "text": %s}',
+    '{"type": "x", "again": %s, "again": %s, "both": {"a": %s}, "text": %s}',
+    '{"type": "x", "k\\u0065y": %s, "empty": {}, "null": null, "pair": [%s, %s], "text": %s}',
+]
+VALUES = ["0", "-1", "1.5", "2.9999999999999997e-05", "123456789012345678901234567890", "1e400"]
+TEXTS = ['"a"', '""', '"\\ud83d"', '"\\ud83d\\ude00"', '"ä 😀"', '"\\n"', json.dumps("long " * 40)]
+
+
+@pytest.mark.parametrize("shape", ALIKE)
+def test_records_that_are_alike_give_the_dicts_that_json_loads_gives(shape: str) -> None:
+    lines = []
+    for number in range(60):
+        numbers = [VALUES[(number // step) % len(VALUES)] for step in (1, 2, 7)]
+        lines.append(shape % (*numbers, TEXTS[number % len(TEXTS)]))
+    stream = "\n".join(lines).encode()
+    dicts = [record.to_dict() for record in headrace.records(stream)]
+    assert dicts == [json.loads(line) for line in lines]
+    assert [list(made) for made in dicts] == [list(json.loads(line)) for line in lines]
+    for record in headrace.records(stream):
+        assert (record["text"], record.to_dict()["text"]) == (record.get("text"), json.loads(record.raw)["text"])
+
+
+def test_a_dict_that_is_changed_changes_no_other() -> None:
+    def wipe(value: Any) -> None:
+        for inner in list(value.values() if isinstance(value, dict) else value):
+            if isinstance(inner, (dict, list)):
+                wipe(inner)
+        value.clear()
+
+    lines = [ALIKE[0] % (1, number, 3, '"same"') for number in range(20)]
+    for record, line in zip(headrace.records("\n".join(lines).encode()), lines, strict=True):
+        made = record.to_dict()
+        assert made == json.loads(line)
+        assert record.to_dict() is not made
+        wipe(made)
+    chunk = b'{"type": "text", "content": "same"}\n'
+    expected = None
+    for event in headrace.events(STREAM + chunk * 20):
+        if event["update"]["sessionUpdate"] == "agent_message_chunk":
+            if event["update"]["content"]["text"] == "same":
+                expected = expected or copy.deepcopy(event)
+                assert event == expected
+            wipe(event)
+    assert expected

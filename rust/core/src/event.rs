@@ -105,7 +105,7 @@ impl<'a> Stamp<'a> {
     }
 
     /// The same stamp without a tie to its record.
-    pub(crate) fn to_static(&self) -> Stamp<'static> {
+    pub fn to_static(&self) -> Stamp<'static> {
         let own = |text: &Option<Text<'a>>| text.as_ref().map(|t| Text::from(t.to_string()));
         Stamp {
             session_id: own(&self.session_id),

@@ -111,3 +111,13 @@ pub fn set<'py>(
         _ => Err(PyErr::fetch(dict.py())),
     }
 }
+
+/// `dict.copy()`, of a dict and no subclass.
+#[inline]
+pub fn copy<'py>(dict: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
+    // SAFETY: a live dict; what comes back is a new dict that is ours, or null with an exception set.
+    unsafe {
+        let copy = Bound::from_owned_ptr_or_err(dict.py(), ffi::PyDict_Copy(dict.as_ptr()))?;
+        Ok(copy.cast_into_unchecked())
+    }
+}

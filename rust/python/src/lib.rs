@@ -11,6 +11,7 @@ mod ffi;
 #[cfg(unix)]
 mod live;
 mod objects;
+mod prototype;
 mod record;
 #[cfg(target_os = "linux")]
 mod watch;

@@ -7,7 +7,7 @@ use headrace_core::data::Data;
 use headrace_core::event::{
     Content, Event, Image, Item, Location, Place, PlanEntry, Stamp, Update,
 };
-use headrace_core::json::{Str, Tape, Value, View};
+use headrace_core::json::{Kept, Str, Tape, Value, View};
 use headrace_core::number::Number;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -15,6 +15,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
 
 use crate::ffi;
+use crate::prototype;
 
 /// What the objects are for: it decides what becomes of text that no UTF-8 and of integers that no 64 bits can say.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -103,7 +104,14 @@ pub struct Builder {
     texts: Known<512>,
     /// Longer texts of the run that is being built, by where they are: a run names most texts twice.
     once: Option<HashMap<(*const u8, usize), Py<PyString>>>,
+    /// Of records, by number of their pattern; None: its records can't be made so.
+    records: Vec<Option<(u32, Option<prototype::Record>)>>,
+    /// Of the text chunk that was made last.
+    chunk: Option<prototype::Text>,
 }
+
+/// Patterns whose prototypes are kept. A pattern that comes takes the place of another.
+const PATTERNS: u32 = 64;
 
 thread_local! {
     /// The builder that this thread is not using: the strings are the same few in all streams.
@@ -197,6 +205,27 @@ impl Builder {
         }
     }
 
+    /// The dict of a record.
+    pub fn record<'py>(&mut self, py: Python<'py>, record: &Kept) -> PyResult<Bound<'py, PyAny>> {
+        let Some((pattern, slots)) = record.slots() else {
+            return self.value(py, record.value(), Layer::Raw);
+        };
+        let at = (pattern.number() % PATTERNS) as usize;
+        if self.records.is_empty() {
+            self.records.resize_with(PATTERNS as usize, || None);
+        }
+        let prototype = match self.records[at].take() {
+            Some((number, prototype)) if number == pattern.number() => prototype,
+            _ => prototype::Record::new(py, self, record)?,
+        };
+        let made = match &prototype {
+            Some(prototype) => prototype.make(py, self, slots),
+            None => self.value(py, record.value(), Layer::Raw),
+        };
+        self.records[at] = Some((pattern.number(), prototype));
+        made
+    }
+
     fn string<'py>(
         &mut self,
         py: Python<'py>,
@@ -276,6 +305,30 @@ impl Builder {
 
     /// The dict of an event; with `spans`, its `extra` says where its record stands.
     pub fn event<'py>(
+        &mut self,
+        py: Python<'py>,
+        event: &Event<'_>,
+        spans: bool,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        match &event.update {
+            Update::Chunk(chunk) if !spans && prototype::Text::fits(event, chunk) => {
+                let last = self.chunk.take();
+                if let Some(last) = last {
+                    let made = last.make(py, self, event, chunk);
+                    self.chunk = Some(last);
+                    if let Some(made) = made? {
+                        return Ok(made);
+                    }
+                }
+                let made = self.new_event(py, event, spans)?;
+                self.chunk = Some(prototype::Text::new(py, event, &made)?);
+                Ok(made)
+            }
+            _ => self.new_event(py, event, spans),
+        }
+    }
+
+    fn new_event<'py>(
         &mut self,
         py: Python<'py>,
         event: &Event<'_>,

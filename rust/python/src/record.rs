@@ -73,7 +73,7 @@ impl Record {
     }
 
     fn to_dict(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        object(py, self.json.value())
+        Builder::with(|builder| Ok(builder.record(py, &self.json)?.unbind()))
     }
 
     fn __getitem__(&self, py: Python<'_>, key: &str) -> PyResult<Py<PyAny>> {
