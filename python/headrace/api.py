@@ -37,7 +37,9 @@ __all__ = [
 class Readable(Protocol):
     """A file object that gives bytes: an open file, ``sys.stdin.buffer``, a gzip file, an HTTP response."""
 
-    def read(self, size: int, /) -> bytes | None: ...
+    def read(self, size: int, /) -> bytes | None:
+        """At most that many bytes; none at the end."""
+        ...
 
 
 Source = Union[str, "os.PathLike[str]", "Buffer", int, Readable, "subprocess.Popen[bytes]", Iterable["Buffer"]]

@@ -166,25 +166,30 @@ class RunUsage(dict[str, Any]):
 
     @property
     def calls(self) -> dict[str, Any]:
+        """The sum over distinct model calls."""
         calls: dict[str, Any] = self["calls"]
         return calls
 
     @property
     def run(self) -> dict[str, Any] | None:
+        """The harness's own total, None if it prints none."""
         run: dict[str, Any] | None = self["run"]
         return run
 
     @property
     def difference(self) -> str | None:
+        """Why ``calls`` and ``run`` differ; None if they do not, or if one of them is not there."""
         difference: str | None = self["difference"]
         return difference
 
     @property
     def by_model(self) -> dict[str | None, dict[str, Any]]:
+        """Calls and counters of each model; None: of calls that name no model."""
         return self._by("model")
 
     @property
     def by_agent(self) -> dict[str | None, dict[str, Any]]:
+        """Calls and counters of each agent, by the id of the delegating call; None: of the main agent."""
         return self._by("parent")
 
     def _by(self, key: str) -> dict[str | None, dict[str, Any]]:
@@ -471,6 +476,7 @@ class Run(_Facts):
 
     @property
     def ledger(self) -> list[dict[str, Any]]:
+        """Each model call that the source shows, once."""
         if self._ledger is None:
             self._ledger = [] if self._told is None else self._told[0].ledger()
         return self._ledger
@@ -483,10 +489,12 @@ class Run(_Facts):
 
     @property
     def verdict(self) -> Verdict:
+        """How the run ended, and the records that say so."""
         return Verdict(self.__getattr__("verdict"), self._final, self.session_id is not None)
 
     @property
     def usage(self) -> RunUsage:
+        """What was spent: by the calls, by the harness's own total, and why the two differ."""
         return RunUsage(self.__getattr__("usage"), self.ledger, self._printed)
 
     def estimate(self) -> Estimate:
@@ -526,6 +534,7 @@ class Run(_Facts):
 
     @property
     def report(self) -> Report:
+        """What became of every byte of the input."""
         return Report(self.__getattr__("report"))
 
     def __repr__(self) -> str:

@@ -18,11 +18,15 @@ else:
 
 
 class TextContent(TypedDict):
+    """A text."""
+
     type: Literal["text"]
     text: str
 
 
 class ImageContent(TypedDict):
+    """An image, as data or by its address."""
+
     type: Literal["image"]
     data: str  # base64; empty when the wire names only a uri
     mimeType: str  # "image/png", "image/jpeg", ...
@@ -33,6 +37,8 @@ ContentBlock = TextContent | ImageContent
 
 
 class DiffContent(TypedDict):
+    """What a tool changed in a file."""
+
     type: Literal["diff"]
     path: str
     oldText: str | None  # None: a new file, or the wire does not tell the old text
@@ -40,6 +46,8 @@ class DiffContent(TypedDict):
 
 
 class WrappedContent(TypedDict):
+    """What a tool shows."""
+
     type: Literal["content"]
     content: ContentBlock
 
@@ -53,6 +61,8 @@ ToolCallStatus = Literal["pending", "in_progress", "completed", "failed"]
 
 
 class ToolCallLocation(TypedDict):
+    """A file that a tool works on."""
+
     path: str
     line: NotRequired[int]  # 1-based, only if the harness printed it
 
@@ -61,21 +71,29 @@ class ToolCallLocation(TypedDict):
 
 
 class AgentMessageChunk(TypedDict):
+    """What the agent says, or a piece of it."""
+
     sessionUpdate: Literal["agent_message_chunk"]
     content: ContentBlock
 
 
 class AgentThoughtChunk(TypedDict):
+    """What the agent thinks, or a piece of it."""
+
     sessionUpdate: Literal["agent_thought_chunk"]
     content: ContentBlock
 
 
 class UserMessageChunk(TypedDict):
+    """What a person says to the agent, or a piece of it."""
+
     sessionUpdate: Literal["user_message_chunk"]
     content: ContentBlock
 
 
 class ToolCall(TypedDict):
+    """The agent calls a tool."""
+
     sessionUpdate: Literal["tool_call"]
     toolCallId: str
     title: str  # for people; never parse it
@@ -88,6 +106,8 @@ class ToolCall(TypedDict):
 
 
 class ToolCallUpdate(TypedDict):
+    """What becomes of a call; keys that are absent stay as they were."""
+
     sessionUpdate: Literal["tool_call_update"]
     toolCallId: str
     status: NotRequired[ToolCallStatus]
@@ -101,23 +121,31 @@ PlanEntryStatus = Literal["pending", "in_progress", "completed"]
 
 
 class PlanEntry(TypedDict):
+    """One thing that the agent plans to do."""
+
     content: str
     status: PlanEntryStatus
     priority: Literal["high", "medium", "low"]
 
 
 class Plan(TypedDict):
+    """The whole plan, each time it changes."""
+
     sessionUpdate: Literal["plan"]
     entries: list[PlanEntry]
 
 
 class AgentError(TypedDict):
+    """Something failed."""
+
     sessionUpdate: Literal["error"]
     message: str  # the harness's own words
     fatal: bool  # True when the harness treated it as the end of the turn
 
 
 class TokenUsage(TypedDict, total=False):
+    """Counters; what was not printed is absent."""
+
     promptTokens: int  # input INCLUDING the cached and cache-written shares
     completionTokens: int
     cachedTokens: int  # the cache-read share of promptTokens
@@ -126,6 +154,8 @@ class TokenUsage(TypedDict, total=False):
 
 
 class AgentUsage(TypedDict):
+    """What was spent."""
+
     sessionUpdate: Literal["usage"]
     scope: Literal["call", "run"]  # one model call, or the harness's total of the whole run
     usage: TokenUsage
@@ -248,6 +278,8 @@ class Span(TypedDict):
 
 
 class OutputEvent(TypedDict):
+    """One event, with what its line tells of itself."""
+
     update: SessionUpdate | StateUpdate
     sessionId: NotRequired[str]
     messageId: NotRequired[str]  # the harness's id of the model message that the line belongs to
@@ -261,6 +293,8 @@ class OutputEvent(TypedDict):
 
 
 class LifecycleEvent(TypedDict):
+    """What becomes of a process, as listeners of ``lifecycle`` are told."""
+
     sandbox_id: str | None
     sandbox: Literal["booting", "error", "ready", "running", "paused", "stopped"]
     agent: Literal["idle", "running", "interrupted", "error"]

@@ -98,7 +98,7 @@ class Parser:
             self._mapper.close()
             self._emitter.finish()
             if self._emitter.lossy:
-                self._report.lossy += 1
+                self._report.lossy_record()
         return out
 
     def run(self, exit: Exit | None = None) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class Parser:
         else:
             self._report.unknown_type(record, record.type)
         if emitter.lossy and not record.lossy:  # the intake has counted the latter
-            self._report.lossy += 1
+            self._report.lossy_record()
 
     def _sink(self, event: Event) -> None:
         self._told = True

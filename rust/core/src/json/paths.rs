@@ -11,7 +11,7 @@ const KNOWN: usize = 16;
 pub struct Spot(pub(super) u32);
 
 impl Spot {
-    /// Of a member that is not there. It is the root's place, and no path leads there.
+    /// Of a member that is not there. It is the root's spot, and no path leads there.
     pub(super) const NOWHERE: Spot = Spot(0);
 }
 
@@ -33,7 +33,7 @@ impl<const N: usize> Default for Paths<N> {
 }
 
 impl<const N: usize> Paths<N> {
-    /// The place of what [`Value::path`] finds from `root`, the whole value of a text of that shape, for each path. They
+    /// The spot of what [`Value::path`] finds from `root`, the whole value of a text of that shape, for each path. They
     /// must always be the same paths, none of them empty.
     #[inline]
     pub fn spots(

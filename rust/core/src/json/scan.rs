@@ -1,6 +1,6 @@
-//! Finds the end of a plain stretch of string, 8 to 32 bytes at a time.
+//! Finds the end of a plain stretch of string or of digits, and compares short slices, many bytes at a time.
 //!
-//! The only `unsafe` of the decoder is here: vector loads, each inside bounds that the line above it has checked.
+//! The `unsafe` here is of vector loads, each inside bounds that the line above it has checked.
 
 /// Offset of the first byte at or after `from` that is `"`, `\` or below 0x20; the length of the text if there is none.
 #[inline(always)]

@@ -122,7 +122,7 @@ struct Templates {
     list: Vec<Template>,
     /// Places of those used last, the last first; at most [`TRIES`].
     recent: Vec<usize>,
-    /// Spot of the last text's.
+    /// Place of the last text's.
     last: usize,
     /// Goes up with each use.
     clock: u64,
@@ -265,7 +265,7 @@ struct Template {
     values: Vec<Leaf>,
     /// The nodes of the last text that fitted.
     nodes: Vec<Node>,
-    /// Spot of the template of the text that came next the last time.
+    /// Place of the template of the text that came next the last time.
     next: usize,
     /// When it was used last.
     used: u64,

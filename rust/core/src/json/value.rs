@@ -201,20 +201,20 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value at that place, counted from this one; None if it is nowhere.
+    /// The value at that spot, counted from this one; None if it is nowhere.
     #[inline(always)]
-    pub fn at(&self, place: Spot) -> Option<Value<'a>> {
-        if place == Spot::NOWHERE {
+    pub fn at(&self, spot: Spot) -> Option<Value<'a>> {
+        if spot == Spot::NOWHERE {
             return None;
         }
-        let nodes = self.nodes.get(place.0 as usize..)?;
+        let nodes = self.nodes.get(spot.0 as usize..)?;
         Some(Value {
             text: self.text,
             nodes,
         })
     }
 
-    /// The place of a value that is in this one.
+    /// The spot of a value that is in this one.
     pub fn spot_of(&self, value: Value<'a>) -> Spot {
         // Not from the lengths: a value's nodes may go beyond it, or end with the container around it.
         let bytes = value.nodes.as_ptr().addr() - self.nodes.as_ptr().addr();
