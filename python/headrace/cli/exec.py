@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import codecs
-import signal
 import sys
 from collections.abc import Callable
 
 import click
 
-from ..dump import dumps
 from ..harness import LINGER
 from ..process import Process
 from .app import INTERRUPTED, reading_options
 from .live import Live
-from .output import write, write_document
+from .output import write_document
 from .safe import safe
 from .summary import show
 from .view import console
@@ -91,21 +89,7 @@ def command(
     )
     out = console(sys.stdout)
     live = Live(out)
-
-    def interrupt(number: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        process.interrupt()
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        with process:
-            for event in process:
-                if as_json:
-                    write(dumps(event) + b"\n")
-                else:
-                    live.show(event)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    live.show_all(process, process.interrupt, as_json=as_json)
     if as_json:
         write_document({"run": process.run.to_dict(), "exit_code": process.returncode})
     else:

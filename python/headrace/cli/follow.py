@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 
 import click
 
-from ..dump import dumps
 from ..follow import Restart, follow
 from .app import INTERRUPTED, reading_options
 from .live import Live
-from .output import write, write_document
+from .output import write_document
 from .summary import show
 from .view import console
 
@@ -87,24 +85,7 @@ def command(
         dialect=dialect,
         strict=strict,
     )
-    interrupted = False
-
-    def interrupt(number: int, frame: object) -> None:
-        nonlocal interrupted
-        interrupted = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        following.close()
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        with following:
-            for event in following:
-                if as_json:
-                    write(dumps(event) + b"\n")
-                else:
-                    live.show(event)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    interrupted = live.show_all(following, following.close, as_json=as_json)
     if as_json:
         write_document({"run": following.run.to_dict(), "offset": following.offset})
     else:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from ..dump import dumps
+from .output import write
 from .safe import one_line, safe
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
+    from ..follow import Follow
+    from ..process import Process
     from ..types import OutputEvent
 
 __all__ = ["Live"]
@@ -25,7 +32,34 @@ class Live:
         self._out = out
         self._kind = ""  # of the text that is being printed
 
+    def show_all(self, source: Process | Follow, interrupt: Callable[[], object], *, as_json: bool) -> bool:
+        """Shows the events of a source to its end, or prints them as JSON lines.
+
+        The first Ctrl-C calls ``interrupt``, and what still comes is shown; the second ends it all. Gives whether there
+        was one.
+        """
+        interrupted = False
+
+        def interrupted_by(number: int, frame: object) -> None:
+            nonlocal interrupted
+            interrupted = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            interrupt()
+
+        before = signal.signal(signal.SIGINT, interrupted_by)
+        try:
+            with source:
+                for event in source:
+                    if as_json:
+                        write(dumps(event) + b"\n")
+                    else:
+                        self.show(event)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        return interrupted
+
     def show(self, event: OutputEvent) -> None:
+        """Prints what one event says."""
         update: Any = event["update"]
         kind = update["sessionUpdate"]
         if kind in ("agent_message_chunk", "agent_thought_chunk"):
