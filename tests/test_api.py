@@ -736,6 +736,9 @@ def test_a_run_is_the_same_part_by_part_as_at_once() -> None:
         read = getattr(run, name)
         assert (read.to_dict() if hasattr(read, "to_dict") else read) == part
     assert run.tool_calls is run.tool_calls
+    run.errors.append({"message": "of the caller", "fatal": False, "line": None})
+    assert run.to_dict()["errors"] == run.errors
+    assert list(run.to_dict()) == list(whole)
     with pytest.raises(KeyError):
         _backend.Engine().run_part("nope")
 

@@ -22,7 +22,7 @@ __all__ = ["CLOSING", "Guard"]
 CLOSING = 0.5
 """Stderr may be held open by what the harness left behind: no longer than this is waited for its end."""
 
-_SOON = 0.002
+_SOON = 0.002  # what is due by then is done at once
 _POLL = 0.02  # between two looks at a process that is being stopped
 _NEVER = 3600.0  # seconds; looking again now and then costs nothing
 

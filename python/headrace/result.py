@@ -438,7 +438,7 @@ class Run(_Facts):
         if self._told is None:
             return super().to_dict()
         engine, *known = self._told
-        return copied(engine.run(*known))
+        return copied({**engine.run(*known), **self._facts})  # parts that were asked for may have been changed since
 
     def __getattr__(self, name: str) -> Any:
         if name in RUN_KEYS and name not in self._facts and self._told is not None:
