@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use headrace_core::json::{Kind, Tape, Value};
 
-/// Bounds of a line of a recording and of a stream.
-const MAX_LINE: usize = 500;
-const MAX_LINES: usize = 160;
-const MAX_BYTES: usize = 16 << 10;
+/// Bounds of a line of a recording, and of a stream before the last instruction.
+const MAX_LINE: usize = 300;
+const MAX_LINES: usize = 32;
+const MAX_BYTES: usize = 4 << 10;
 
 /// A text, and where its strings and numbers are: without quotes, keys left out.
 pub struct Shape {
@@ -235,7 +235,7 @@ impl<'p> Maker<'p> {
             }
             // Many shapes.
             op => {
-                for key in 0..8 * (op % 16) {
+                for key in 0..5 * (op % 16) {
                     self.push(format!("{{\"{key}\":{op},\"type\":\"x\"}}").into_bytes());
                 }
             }
