@@ -11,7 +11,7 @@ import pytest
 from headrace.pure import event as ev
 
 from .engines import ENGINES, same
-from .mutate import mutated
+from .mutate import mutated, repeated
 from .truth import cases, recordings
 
 pytestmark = pytest.mark.once
@@ -42,6 +42,18 @@ def test_mutated_streams_read_alike_on_both_backends(folder: str) -> None:
         rng = random.Random(f"{folder} {number}")
         stream = rng.choice(streams)
         data = mutated(stream.data, rng)
+        told = [read(engine, data, lambda rng=rng: rng.choice((1, 50, 5000))) for engine in ENGINES.values()]
+        assert all(same(one, told[0]) for one in told), f"{stream.name}, mutation {number}"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_records_that_come_again_read_alike_on_both_backends(folder: str) -> None:
+    """Records that are like earlier ones are read in another way than the first: see `template.rs`."""
+    streams = [stream for stream in SMALL if stream.name.startswith(folder + "/")]
+    for number in range(MUTATIONS):
+        rng = random.Random(f"again {folder} {number}")
+        stream = rng.choice(streams)
+        data = repeated(stream.data, rng)
         told = [read(engine, data, lambda rng=rng: rng.choice((1, 50, 5000))) for engine in ENGINES.values()]
         assert all(same(one, told[0]) for one in told), f"{stream.name}, mutation {number}"
 
