@@ -53,6 +53,7 @@ bench: .venv/built ## figures, ours and those of peers in one run, into docs/ben
 
 counts: .venv/built ## instructions for each record, by callgrind; needs valgrind
 	$(BIN)/python -m benches.counts --write
+	$(BIN)/python -m benches.thrash --write
 
 fuzz: ## a minute for each fuzz target; installs cargo-fuzz if it is missing
 	cargo fuzz --version >/dev/null 2>&1 || cargo install -q cargo-fuzz

@@ -134,7 +134,8 @@ fn read(mut parser: Parser, stream: &[u8], chunk: usize) -> String {
     let Told(mut text) = told;
     let exit = Exit::default();
     let run = parser.run(&exit).to_raw();
-    write!(text, "{result:?} {:?} {:?} {}", parser.offset(), parser.report(), run.escape_ascii()).expect("a string");
+    let run = String::from_utf8_lossy(&run);
+    write!(text, "{result:?} {:?} {:?} {run}", parser.offset(), parser.report()).expect("a string");
     text
 }
 

@@ -138,6 +138,9 @@ struct Templates {
     clock: u64,
     /// Left to spend; below 0 every text goes to the parser.
     budget: i32,
+    /// Of the text at hand, before anything was spent on it: or else what little is earned would all go into tries,
+    /// and nothing be learned.
+    may_spend: bool,
     /// Of the text at hand.
     slots: [Slot; MAX_VALUES],
 }
@@ -165,6 +168,7 @@ impl Default for Templates {
             last: 0,
             clock: 0,
             budget: BUDGET,
+            may_spend: true,
             slots: [Slot::default(); MAX_VALUES],
         }
     }
@@ -174,8 +178,9 @@ impl Templates {
     /// The place of a template that the text fits: the one that came next the last time, else one of the last used.
     #[inline]
     fn find(&mut self, text: &[u8]) -> Option<(usize, Fit)> {
+        self.may_spend = self.budget >= 0;
         let expected = self.list.get(self.last)?.next;
-        if self.budget < 0 {
+        if !self.may_spend {
             return None;
         }
         if let Some(template) = self.list.get(expected) {
@@ -186,7 +191,7 @@ impl Templates {
         }
         for place in 0..self.recent.len() {
             let at = self.recent[place];
-            if at == expected || self.budget < 0 {
+            if at == expected {
                 continue;
             }
             if let Some(template) = self.list.get(at) {
@@ -262,7 +267,7 @@ impl Templates {
 
     /// Learns from a text that the parser had to read.
     fn learn(&mut self, text: &[u8], nodes: &[Node]) {
-        if self.budget < 0 || nodes.len() > MAX_NODES || text.first() != Some(&b'{') {
+        if !self.may_spend || nodes.len() > MAX_NODES || text.first() != Some(&b'{') {
             return;
         }
         self.spend(LEARNING + LEARNING_NODE * nodes.len() as i32);
