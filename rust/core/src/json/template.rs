@@ -248,11 +248,11 @@ impl Templates {
         }
         self.last = at;
         if self.recent.first() != Some(&at) {
-            self.to_front(at);
+            self.move_to_front(at);
         }
     }
 
-    fn to_front(&mut self, at: usize) {
+    fn move_to_front(&mut self, at: usize) {
         self.recent.retain(|&other| other != at);
         self.recent.truncate(TRIES - 1);
         self.recent.insert(0, at);
