@@ -53,11 +53,12 @@ bench: .venv/built ## figures, ours and those of peers in one run, into docs/ben
 
 counts: .venv/built ## instructions for each record, by callgrind; needs valgrind
 	$(BIN)/python -m benches.counts --write
+	$(BIN)/python -m benches.thrash --write
 
 fuzz: ## a minute for each fuzz target; installs cargo-fuzz if it is missing
 	cargo fuzz --version >/dev/null 2>&1 || cargo install -q cargo-fuzz
 	# cargo-fuzz needs unstable compiler flags, which RUSTC_BOOTSTRAP lets a stable compiler take
-	for target in $$(cd rust/fuzz && cargo fuzz list); do \
+	for target in $$(cargo fuzz list --fuzz-dir rust/fuzz); do \
 		RUSTC_BOOTSTRAP=1 cargo fuzz run $$target --fuzz-dir rust/fuzz -- -max_total_time=60 || exit 1; done
 
 docs: .venv/built ## run every example of the docs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import Any
 
 _VALUES: tuple[Any, ...] = (
@@ -26,6 +27,68 @@ _VALUES: tuple[Any, ...] = (
     ["a", {}],
     {"type": "text", "text": "t"},
 )
+
+
+# What may stand in the place of a string or number of a record that comes again; the last of each are no JSON.
+_STRINGS: tuple[bytes, ...] = (
+    b"",
+    b"x",
+    b"exactly sixteen!",
+    b"0198-a36c-4b2e-9d1f-6a6bcb5b84d2-000",
+    "sixteen and more \N{GRINNING FACE}".encode(),
+    b"a text of more than sixty-four bytes, in which " + "\N{LATIN SMALL LETTER A WITH DIAERESIS}".encode() * 20,
+    b"long " * 1000,
+    rb"\n\"\\ \u00e9",
+    b"\\ud83d\\ude00",
+    b"\\ud83d",
+    b"\\ude00 \\ud83d",
+    b"\\x",
+    b"raw\ttab",
+    b'"',
+    b"\xff",
+    b"\xed\xa0\xbd",
+    b"cut \xf0\x9f\x98",
+)
+_NUMBERS: tuple[bytes, ...] = (
+    b"0",
+    b"-0",
+    b"7",
+    b"-12345678",
+    b"1.5",
+    b"2.9999999999999997e-05",
+    b"1E+9",
+    b"1e400",
+    b"9223372036854775808",
+    b"123456789012345678901234567890",
+    b"01",
+    b"1.",
+    b"-",
+    b"NaN",
+    b"",
+)
+_VALUE = re.compile(rb'"((?:[^"\\]|\\.)*)"(?!\s*:)|(?<=[:,\[])\s*(-?\d[\d.eE+-]*)')
+
+
+def repeated(data: bytes, rng: random.Random) -> bytes:
+    """The stream with some lines printed again and again, each time with other strings and numbers in a few places."""
+    lines: list[bytes] = []
+    for line in data.split(b"\n"):
+        lines.append(line)
+        if len(line) < 4000 and rng.random() < 0.3:
+            lines += [_refilled(line, rng) for _ in range(rng.randrange(1, 6))]
+    return b"\n".join(lines)
+
+
+def _refilled(line: bytes, rng: random.Random) -> bytes:
+    spans = [found.span(1 if found[1] is not None else 2) for found in _VALUE.finditer(line)]
+    # Faults are rare, or nothing would be like anything before.
+    faults = rng.random() < 0.1
+    for start, end in sorted(rng.sample(spans, min(len(spans), rng.randrange(4))), reverse=True):
+        quoted = line[start - 1 : start] == b'"'
+        values = _STRINGS if quoted else _NUMBERS
+        upto = len(values) if faults else len(values) - (6 if quoted else 5)
+        line = line[:start] + values[rng.randrange(upto)] + line[end:]
+    return line
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:

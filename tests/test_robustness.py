@@ -11,7 +11,7 @@ import pytest
 from headrace.pure import event as ev
 
 from .engines import BORDERS, ENGINES, same
-from .mutate import mutated
+from .mutate import mutated, repeated
 from .truth import cases, recordings
 
 pytestmark = pytest.mark.once
@@ -60,6 +60,18 @@ def test_both_backends_find_the_same_borders_in_mutated_streams(folder: str) -> 
             assert found == sorted(set(found)), chosen
             told.append(found)
         assert all(one == told[0] for one in told), f"{[stream.name for stream in chosen]}, mutation {number}"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_records_that_come_again_read_alike_on_both_backends(folder: str) -> None:
+    """Records that are like earlier ones are read in another way than the first: see `template.rs`."""
+    streams = [stream for stream in SMALL if stream.name.startswith(folder + "/")]
+    for number in range(MUTATIONS):
+        rng = random.Random(f"again {folder} {number}")
+        stream = rng.choice(streams)
+        data = repeated(stream.data, rng)
+        told = [read(engine, data, lambda rng=rng: rng.choice((1, 50, 5000))) for engine in ENGINES.values()]
+        assert all(same(one, told[0]) for one in told), f"{stream.name}, mutation {number}"
 
 
 @pytest.mark.parametrize("name", TRUNCATED)

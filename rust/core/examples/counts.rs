@@ -5,7 +5,7 @@
 use std::error::Error;
 
 use headrace_core::event::Kinds;
-use headrace_core::json::Tape;
+use headrace_core::json::{Decoder, Tape};
 use headrace_core::parser::{NoOutput, Parser};
 use headrace_core::reader::{Reader, Records};
 use headrace_core::record::{Options, Record};
@@ -18,10 +18,18 @@ impl Records for Ignore {
     }
 }
 
+fn decode(mut decoder: Decoder, text: &[u8]) {
+    let mut start = 0;
+    for end in memchr::memchr_iter(b'\n', text) {
+        std::hint::black_box(decoder.parse(&text[start..end]).is_ok());
+        start = end + 1;
+    }
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, workload, file, lines] = &arguments[..] else {
-        return Err("usage: counts json|records|reduce FILE LINES".into());
+        return Err("usage: counts json|templates|general|records|reduce FILE LINES".into());
     };
     let text = std::fs::read(file)?;
     let ends = memchr::memchr_iter(b'\n', &text).take(lines.parse()?);
@@ -35,6 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 start = end + 1;
             }
         }
+        "templates" => decode(Decoder::new(), text),
+        "general" => decode(Decoder::without_templates(), text),
         "records" => {
             let mut reader = Reader::new(None, Options::default());
             reader.feed(text, &mut Ignore)?;

@@ -43,6 +43,12 @@ impl Reader {
         }
     }
 
+    /// See [`Intake::without_templates`].
+    pub fn without_templates(mut self) -> Self {
+        self.intake = self.intake.without_templates();
+        self
+    }
+
     pub fn report(&self) -> &Report {
         self.intake.report()
     }

@@ -225,6 +225,12 @@ impl Intake {
         }
     }
 
+    /// The same intake without [templates](crate::json::Decoder): only for comparison, no result may differ.
+    pub fn without_templates(mut self) -> Self {
+        self.reader.decoder = Decoder::without_templates();
+        self
+    }
+
     /// How many bytes were fed.
     pub fn fed(&self) -> u64 {
         self.framer.fed()

@@ -41,12 +41,16 @@ pub(super) fn same_bytes(a: &[u8], b: &[u8]) -> bool {
         return false;
     }
     match len {
+        32.. => {
+            // The last, which may overlap those before, and then the others from the front.
+            let (fronts, _) = a.as_chunks::<32>();
+            let (others, _) = b.as_chunks::<32>();
+            a.last_chunk::<32>() == b.last_chunk::<32>()
+                && fronts.iter().zip(others).all(|(a, b)| a == b)
+        }
         16.. => {
-            // The last sixteen, which may overlap those before, and then the others from the front.
-            a.last_chunk::<16>() == b.last_chunk::<16>()
-                && a.chunks_exact(16)
-                    .zip(b.chunks_exact(16))
-                    .all(|(a, b)| a == b)
+            a.first_chunk::<16>() == b.first_chunk::<16>()
+                && a.last_chunk::<16>() == b.last_chunk::<16>()
         }
         8.. => {
             a.first_chunk::<8>() == b.first_chunk::<8>()
@@ -56,7 +60,7 @@ pub(super) fn same_bytes(a: &[u8], b: &[u8]) -> bool {
             a.first_chunk::<4>() == b.first_chunk::<4>()
                 && a.last_chunk::<4>() == b.last_chunk::<4>()
         }
-        _ => a == b,
+        _ => a.iter().zip(b).all(|(a, b)| a == b),
     }
 }
 
@@ -65,27 +69,37 @@ pub(super) fn same_bytes(a: &[u8], b: &[u8]) -> bool {
 /// Most numbers are short: one step over eight bytes beats a loop whose length the processor has to guess.
 #[inline(always)]
 pub(super) fn digits_end(text: &[u8], from: usize) -> usize {
+    match digits_stop(text, from) {
+        Some(stop) if stop < 8 => from + stop,
+        _ => long_digits_end(text, from),
+    }
+}
+
+/// Digits beyond the first eight, or near the end of the text.
+#[inline(never)]
+fn long_digits_end(text: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while let Some(stop) = digits_stop(text, at) {
+        if stop < 8 {
+            return at + stop;
+        }
+        at += 8;
+    }
+    let digits = text[at..].iter().take_while(|byte| byte.is_ascii_digit());
+    at + digits.count()
+}
+
+/// How many of the next eight bytes are digits before one that is none; None if there are no eight.
+#[inline(always)]
+fn digits_stop(text: &[u8], from: usize) -> Option<usize> {
     const ZEROS: u64 = u64::MAX / 255 * b'0' as u64;
     const SIXES: u64 = u64::MAX / 255 * 6;
     const HIGH_NIBBLES: u64 = u64::MAX / 255 * 0xf0;
-    if let Some(&bytes) = text
-        .get(from..from + 8)
-        .and_then(|bytes| bytes.first_chunk())
-    {
-        // A digit becomes 0 to 9, and only those stay below 0x10 with 6 added. A carry reaches later bytes only.
-        let value = u64::from_le_bytes(bytes) ^ ZEROS;
-        let stops = (value | value.wrapping_add(SIXES)) & HIGH_NIBBLES;
-        if stops != 0 {
-            return from + stops.trailing_zeros() as usize / 8;
-        }
-    }
-    long_digits_end(text, from)
-}
-
-#[inline(never)]
-fn long_digits_end(text: &[u8], from: usize) -> usize {
-    let digits = text[from..].iter().take_while(|byte| byte.is_ascii_digit());
-    from + digits.count()
+    let bytes = text.get(from..from + 8)?.first_chunk()?;
+    // A digit becomes 0 to 9, and only those stay below 0x10 with 6 added. A carry reaches later bytes only.
+    let value = u64::from_le_bytes(*bytes) ^ ZEROS;
+    let stops = (value | value.wrapping_add(SIXES)) & HIGH_NIBBLES;
+    Some(stops.trailing_zeros() as usize / 8)
 }
 
 /// Eight bytes at a time in a plain register. The vector code ends with it: it needs no room after the text.
@@ -171,9 +185,13 @@ mod x86 {
             is_ascii &= high == 0;
             at += 16;
         }
-        let end = super::plain_end(text, at);
-        // Only a short rest is looked at here.
-        (end, is_ascii && end - at < 16 && text[at..end].is_ascii())
+        // Long, or the end of the text is near.
+        if text.len().saturating_sub(at) >= 16 {
+            return (super::plain_end(text, at), false);
+        }
+        let end = super::swar::plain_end(text, at);
+        let high = text[at..end].iter().fold(0, |high, byte| high | byte);
+        (end, is_ascii && high < 0x80)
     }
 
     /// Long text: worth a call, and the look at what the processor can do.

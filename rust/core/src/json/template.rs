@@ -30,10 +30,18 @@ const MAX_TEMPLATES: usize = 64;
 const MAX_BYTES: usize = 256 << 10;
 /// How many of the last used templates are tried on a text, besides the expected one.
 const TRIES: usize = 4;
-/// How much may be learned without a hit; each hit gives one back. An irregular stream soon uses this up.
-const CREDIT: u32 = 64;
-/// Without credit one in so many texts is learned all the same: the stream may have turned regular.
-const LATE: u32 = 32;
+/// What may be spent on trying and learning before there is a hit, and at most at once, about in instructions. Every
+/// text earns some of it back; an irregular stream soon uses it up, and then costs little more than the parser.
+const BUDGET: i32 = 1 << 20;
+/// Never so deep in debt that a stream that has turned regular would not get out.
+const DEBT: i32 = BUDGET / 16;
+/// Earned by a text for each of its nodes: less than a fifth of what the parser takes for one, and about half of what
+/// a hit saves.
+const EARNED: i32 = 16;
+/// Spent on learning from a text, and more for each of its nodes and for each slot that is cut.
+const LEARNING: i32 = 5000;
+const LEARNING_NODE: i32 = 60;
+const CUTTING: i32 = 300;
 
 /// Names what all texts of one shape have in common: their keys and brackets are at the same nodes.
 ///
@@ -110,8 +118,12 @@ impl Decoder {
     #[inline(never)]
     fn miss<'a>(&'a mut self, text: &'a [u8]) -> Result<Doc<'a>, JsonError> {
         let doc = self.tape.parse(text)?;
-        if self.learns && text.len() <= MAX_TEXT && !doc.lone {
-            self.templates.learn(text, doc.root.own_nodes());
+        if self.learns {
+            let nodes = doc.root.own_nodes();
+            self.templates.earn(nodes.len());
+            if text.len() <= MAX_TEXT && !doc.lone {
+                self.templates.learn(text, nodes);
+            }
         }
         Ok(doc)
     }
@@ -126,8 +138,11 @@ struct Templates {
     last: usize,
     /// Goes up with each use.
     clock: u64,
-    credit: u32,
-    unlearned: u32,
+    /// Left to spend; below 0 every text goes to the parser.
+    budget: i32,
+    /// Of the text at hand, before anything was spent on it: or else what little is earned would all go into tries,
+    /// and nothing be learned.
+    may_spend: bool,
     /// Of the text at hand.
     slots: [Node; MAX_VALUES],
 }
@@ -147,8 +162,8 @@ impl Default for Templates {
             recent: Vec::new(),
             last: 0,
             clock: 0,
-            credit: CREDIT,
-            unlearned: 0,
+            budget: BUDGET,
+            may_spend: true,
             slots: [Node::default(); MAX_VALUES],
         }
     }
@@ -158,34 +173,61 @@ impl Templates {
     /// The place of a template that the text fits: the one that came next the last time, else one of the last used.
     #[inline]
     fn find(&mut self, text: &[u8]) -> Option<(usize, Fit)> {
+        self.may_spend = self.budget >= 0;
         let expected = self.list.get(self.last)?.next;
-        if let Some(template) = self.list.get(expected)
-            && let Some(fit) = template.pattern.fit(text, &mut self.slots)
-        {
-            return Some((expected, fit));
+        if !self.may_spend {
+            return None;
         }
-        for &at in &self.recent {
-            if at != expected
-                && let Some(template) = self.list.get(at)
-                && let Some(fit) = template.pattern.fit(text, &mut self.slots)
-            {
-                return Some((at, fit));
+        if let Some(template) = self.list.get(expected) {
+            match template.pattern.fit(text, &mut self.slots) {
+                Ok(fit) => return Some((expected, fit)),
+                Err(cost) => self.spend(cost),
+            }
+        }
+        for place in 0..self.recent.len() {
+            let at = self.recent[place];
+            if at == expected {
+                continue;
+            }
+            if let Some(template) = self.list.get(at) {
+                match template.pattern.fit(text, &mut self.slots) {
+                    Ok(fit) => return Some((at, fit)),
+                    Err(cost) => self.spend(cost),
+                }
             }
         }
         None
     }
 
     #[inline]
+    fn spend(&mut self, cost: i32) {
+        self.budget = (self.budget - cost).max(-DEBT);
+    }
+
+    /// Notes that a text with so many nodes was read.
+    #[inline]
+    fn earn(&mut self, nodes: usize) {
+        let earned = EARNED * nodes.min(MAX_NODES) as i32;
+        self.budget = (self.budget + earned).min(BUDGET);
+    }
+
+    #[inline]
     fn hit<'a>(&'a mut self, at: usize, fit: Fit, text: &'a [u8]) -> Result<Doc<'a>, JsonError> {
-        self.credit = CREDIT.min(self.credit + 1);
         self.used(at);
         let text = if fit.not_ascii {
-            utf8(text)?
+            match utf8(text) {
+                Ok(text) => text,
+                Err(error) => {
+                    self.spend(cost(self.list[at].pattern.steps.len(), text.len()));
+                    return Err(error);
+                }
+            }
         } else {
             // SAFETY: between its slots the text equals one that was UTF-8 when it was learned, and the slots, whole
             // numbers and strings between quotes, are ASCII.
             unsafe { std::str::from_utf8_unchecked(text) }
         };
+        self.earn(self.list[at].nodes.len());
         let Template { pattern, nodes, .. } = &mut self.list[at];
         let slots = &self.slots[..pattern.steps.len()];
         pattern.move_nodes(nodes, slots);
@@ -206,11 +248,11 @@ impl Templates {
         }
         self.last = at;
         if self.recent.first() != Some(&at) {
-            self.to_front(at);
+            self.move_to_front(at);
         }
     }
 
-    fn to_front(&mut self, at: usize) {
+    fn move_to_front(&mut self, at: usize) {
         self.recent.retain(|&other| other != at);
         self.recent.truncate(TRIES - 1);
         self.recent.insert(0, at);
@@ -218,26 +260,22 @@ impl Templates {
 
     /// Learns from a text that the parser had to read.
     fn learn(&mut self, text: &[u8], nodes: &[Node]) {
-        if self.credit == 0 {
-            self.unlearned += 1;
-            if self.unlearned % LATE != 0 {
-                return;
-            }
-        }
-        self.credit = self.credit.saturating_sub(1);
-        if nodes.len() > MAX_NODES {
+        if !self.may_spend || nodes.len() > MAX_NODES || text.first() != Some(&b'{') {
             return;
         }
-        let known = self
-            .list
-            .iter()
-            .position(|template| template.has_shape(text, nodes));
-        let at = match known {
+        self.spend(LEARNING + LEARNING_NODE * nodes.len() as i32);
+        let (values, frame) = values(text, nodes);
+        if values.len() > MAX_VALUES {
+            return;
+        }
+        let is_known = |known: &Template| known.frame == frame && known.has_shape(text, nodes);
+        let at = match self.list.iter().position(is_known) {
             Some(at) => {
-                self.list[at].learn(text, nodes);
+                let cuts = self.list[at].learn(text, nodes);
+                self.spend(CUTTING * cuts as i32);
                 at
             }
-            None => match Template::new(text, nodes) {
+            None => match Template::new(text, nodes, values, frame) {
                 Some(template) => self.add(template),
                 None => return,
             },
@@ -263,6 +301,8 @@ impl Templates {
 struct Template {
     pattern: Arc<Pattern>,
     values: Vec<Leaf>,
+    /// Of its shape; see [`values`].
+    frame: u64,
     /// The nodes of the last text that fitted.
     nodes: Vec<Node>,
     /// Place of the template of the text that came next the last time.
@@ -319,6 +359,37 @@ struct Step {
     is_string: bool,
 }
 
+impl Step {
+    /// What the text has in the slot, if it has from `at` on what it should.
+    #[inline(always)]
+    fn fit(&self, text: &[u8], at: usize, fit: &mut Fit) -> Option<Node> {
+        let at = literal(&self.literal, text, at)?;
+        let start = at - self.is_string as usize;
+        let (end, info) = if self.is_string {
+            let (stop, is_ascii) = plain_text_end(text, at);
+            fit.not_ascii |= !is_ascii;
+            match text.get(stop)? {
+                b'"' => (stop + 1, 0),
+                _ => {
+                    let (end, info) = string_rest::<false>(text, stop).ok()?;
+                    fit.not_ascii = true; // not looked at
+                    fit.lone |= info & LONE != 0;
+                    (end, info)
+                }
+            }
+        } else {
+            text.get(at)?;
+            parse::number::<false>(text, at).ok()?
+        };
+        Some(Node {
+            start: start as u32,
+            end: end as u32,
+            skip: 1,
+            info,
+        })
+    }
+}
+
 /// The end of a container with slots in it.
 #[derive(Debug)]
 struct Close {
@@ -345,26 +416,52 @@ fn is_string(text: &[u8], start: usize) -> Option<bool> {
     }
 }
 
-impl Template {
-    /// A template that only the text itself fits.
-    fn new(text: &[u8], nodes: &[Node]) -> Option<Template> {
-        let is_value = |node: &Node| match is_string(text, node.start as usize) {
-            Some(true) => text.get(skip_blanks(text, node.end as usize)) != Some(&b':'),
+/// What it took, about, to find at this step that a text does not fit: as [`BUDGET`] counts.
+#[cold]
+fn cost(step: usize, at: usize) -> i32 {
+    (60 * (step + 1) + at / 2).min(BUDGET as usize) as i32
+}
+
+/// The strings and numbers of a text that are no keys, and a hash of what is between them.
+fn values(text: &[u8], nodes: &[Node]) -> (Vec<Leaf>, u64) {
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut hash = nodes.len() as u64;
+    let mut add = |word: u64| hash = (hash ^ word).wrapping_mul(MULTIPLIER).rotate_left(29);
+    let mut values = Vec::new();
+    let mut at = 0;
+    let mut add_until = |start: usize, end: usize| {
+        let (words, rest) = text[at..start].as_chunks::<8>();
+        words.iter().for_each(|&word| add(u64::from_le_bytes(word)));
+        let rest = rest.iter().fold(1, |sum, &byte| sum << 8 | u64::from(byte));
+        add(rest);
+        at = end;
+    };
+    for (node, span) in (0..).zip(nodes) {
+        let (start, end) = (span.start as usize, span.end as usize);
+        let is_value = match is_string(text, start) {
+            Some(true) => text.get(skip_blanks(text, end)) != Some(&b':'),
             Some(false) => true,
             None => false,
         };
-        let leaves = (0..).zip(nodes).filter(|(_, node)| is_value(node));
-        let new = |(node, _)| Leaf {
-            node,
-            is_slot: false,
-        };
-        let values: Vec<Leaf> = leaves.map(new).collect();
-        if text.first() != Some(&b'{') || values.len() > MAX_VALUES {
-            return None;
+        if is_value {
+            add_until(start, end);
+            values.push(Leaf {
+                node,
+                is_slot: false,
+            });
         }
+    }
+    add_until(text.len(), text.len());
+    (values, hash)
+}
+
+impl Template {
+    /// A template that only the text itself fits.
+    fn new(text: &[u8], nodes: &[Node], values: Vec<Leaf>, frame: u64) -> Option<Template> {
         Some(Template {
             pattern: Arc::new(Pattern::new(Shape(number()?), text, nodes, &values)?),
             values,
+            frame,
             nodes: nodes.to_vec(),
             next: 0,
             used: 0,
@@ -397,8 +494,8 @@ impl Template {
         pattern.text[mine..] == text[theirs..]
     }
 
-    /// Makes slots of the values in which the text, of this shape, differs.
-    fn learn(&mut self, text: &[u8], nodes: &[Node]) {
+    /// Makes slots of the values in which the text, of this shape, differs. How many slots were cut for that.
+    fn learn(&mut self, text: &[u8], nodes: &[Node]) -> usize {
         let mut changed = false;
         for leaf in &mut self.values {
             let at = leaf.node as usize;
@@ -414,7 +511,9 @@ impl Template {
         {
             self.nodes.copy_from_slice(nodes);
             self.pattern = Arc::new(pattern);
+            return self.pattern.steps.len();
         }
+        0
     }
 }
 
@@ -473,40 +572,22 @@ impl Pattern {
         self.steps.iter().map(|step| Spot(step.node))
     }
 
-    /// Reads the text into `slots`; None if it does not fit, or is no JSON.
+    /// Reads the text into `slots`. If it does not fit, or is no JSON, the [`cost`] of finding that.
     #[inline]
-    fn fit(&self, text: &[u8], slots: &mut [Node; MAX_VALUES]) -> Option<Fit> {
+    fn fit(&self, text: &[u8], slots: &mut [Node; MAX_VALUES]) -> Result<Fit, i32> {
         let mut at = 0;
         let mut fit = Fit::default();
-        for (step, slot) in self.steps.iter().zip(slots) {
-            at = literal(&step.literal, text, at)?;
-            let start = at - step.is_string as usize;
-            let (end, info) = if step.is_string {
-                let (stop, is_ascii) = plain_text_end(text, at);
-                fit.not_ascii |= !is_ascii;
-                match text.get(stop)? {
-                    b'"' => (stop + 1, 0),
-                    _ => {
-                        let (end, info) = string_rest::<false>(text, stop).ok()?;
-                        fit.not_ascii = true; // not looked at
-                        fit.lone |= info & LONE != 0;
-                        (end, info)
-                    }
-                }
-            } else {
-                text.get(at)?;
-                parse::number::<false>(text, at).ok()?
-            };
-            *slot = Node {
-                start: start as u32,
-                end: end as u32,
-                skip: 1,
-                info,
-            };
-            at = end;
+        for (number, (step, slot)) in self.steps.iter().zip(slots).enumerate() {
+            match step.fit(text, at, &mut fit) {
+                Some(found) => *slot = found,
+                None => return Err(cost(number, at)),
+            }
+            at = slot.end as usize;
         }
-        let end = literal(&self.tail, text, at)?;
-        (end == text.len() && end < u32::MAX as usize).then_some(fit)
+        match literal(&self.tail, text, at) {
+            Some(end) if end == text.len() && end < u32::MAX as usize => Ok(fit),
+            _ => Err(cost(self.steps.len(), at)),
+        }
     }
 
     /// Moves the nodes of a text that fits to where they are in the text with these slots.

@@ -810,3 +810,47 @@ fn templates_are_bounded() {
     }
     assert!(decoder.bytes() < 300 << 10, "{}", decoder.bytes());
 }
+
+#[test]
+fn a_stream_that_turns_regular_is_learned_after_all() {
+    let mut random = XorShift::new(0xb4d);
+    for regular in [1, 3] {
+        let mut decoder = Decoder::new();
+        for round in 0..3000 {
+            let text = format!(r#"{{"type":"x","a":{{"b":{round}}},"key{round}":"x"}}"#);
+            assert!(!decode(&mut decoder, text.as_bytes()));
+        }
+        // It has spent all it may, and yet does not stop trying.
+        let mut fitted = 0;
+        for round in 0..3000 {
+            let text = match round % regular {
+                0 => format!(r#"{{"type":"x","a":{{"b":{round},"c":[1,2]}},"n":"w{round}"}}"#),
+                1 => format!(r#"{{"type":"y","d":"w{}"}}"#, random.below(100)),
+                _ => format!(r#"{{"type":"z","e":[{round}.5,true]}}"#),
+            };
+            fitted += usize::from(decode(&mut decoder, text.as_bytes()));
+        }
+        assert!(fitted > 2000, "{fitted}, {regular} shapes");
+    }
+}
+
+#[test]
+fn slots_that_are_no_utf8_are_errors_and_the_next_text_fits_again() {
+    let mut decoder = Decoder::new();
+    for text in ["ab", "b", "c"] {
+        decode(
+            &mut decoder,
+            format!(r#"{{"a":"{text}","n":1}}"#).as_bytes(),
+        );
+    }
+    for bad in [
+        &b"\xff"[..],
+        b"\xed\xa0\xbd",
+        b"cut \xf0\x9f\x98",
+        &[b"long ".repeat(40), b"\xc3".to_vec()].concat(),
+    ] {
+        let text = [br#"{"a":""#, bad, br#"","n":1}"#].concat();
+        assert!(!decode(&mut decoder, &text));
+        assert!(decode(&mut decoder, "{\"a\":\"ä\",\"n\":1}".as_bytes()));
+    }
+}

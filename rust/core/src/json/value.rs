@@ -324,7 +324,8 @@ impl<'a> Value<'a> {
             return None;
         }
         match self.raw() {
-            // Nearly all: no sign, and so few digits that nothing can overflow.
+            [digit @ b'0'..=b'9'] => Some(i64::from(digit - b'0')),
+            // Nearly all others: no sign, and so few digits that nothing can overflow.
             digits @ [b'0'..=b'9', ..] if digits.len() <= 18 => {
                 let add = |sum, digit: &u8| sum * 10 + i64::from(digit - b'0');
                 Some(digits.iter().fold(0, add))

@@ -1,0 +1,167 @@
+//! What the target `templates` and the example `blind` run: streams read with templates and without, by the decoder and
+//! by the parser. No result may differ.
+//!
+//! The input is a program that makes a stream of records that are alike: lines of recordings, and a few made for this,
+//! with other values in their slots. The first bytes choose the recording, what is compared, and the chunks; [`Maker`]
+//! has the rest.
+
+mod maker;
+
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+use headrace_core::dialect::Dialect;
+use headrace_core::event::{Event, Kind, Kinds, Sink};
+use headrace_core::json::{Decoder, JsonError, Paths, Value};
+use headrace_core::parser::{NoOutput, Output, Parser};
+use headrace_core::record::{Options, Record};
+use headrace_core::report::Malformed;
+use headrace_core::run::Exit;
+use maker::{Maker, Shape, made_up, shapes_of};
+
+macro_rules! recordings {
+    ($($name:literal)*) => {
+        [$(include_bytes!(concat!("../../../tests/data/recordings/", $name, ".jsonl.gz")).as_slice()),*]
+    };
+}
+
+/// One of each kind of recording: its short lines, one of each shape.
+static RECORDINGS: LazyLock<Vec<Recording>> = LazyLock::new(|| {
+    let packed = recordings!(
+        "pi/tools-gemini" "claude/plan_partial" "codex/v098-appserver-tools" "codex/v050-mcpserver-tools"
+        "copilot/plan" "droid/tools" "evosci/plan" "gemini/plan" "kimi/plan.wire" "kimi/tools.session"
+        "kimi-code/tools.session" "minicode/other-events" "opencode/v1.1.34-plan.storage-files" "qwen/plan_partial"
+        "acp-claude/plan" "acp-codex/tools" "acp-copilot/plan" "acp-gemini/session_fs" "acp-opencode/tools"
+    );
+    packed.into_iter().map(Recording::new).collect()
+});
+static MADE_UP: LazyLock<Vec<Shape>> = LazyLock::new(made_up);
+
+struct Recording {
+    dialect: Option<&'static Dialect>,
+    shapes: Vec<Shape>,
+}
+
+impl Recording {
+    fn new(packed: &[u8]) -> Self {
+        let mut stream = Vec::new();
+        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(packed), &mut stream).expect("a recording");
+        let mut parser = Parser::new(None, Kinds::NONE, Options::default());
+        let read = parser.feed(&stream, &mut NoOutput).and_then(|()| parser.close(&mut NoOutput));
+        read.expect("nothing is strict");
+        Recording { dialect: parser.detection().map(|found| found.dialect), shapes: shapes_of(&stream) }
+    }
+}
+
+/// Panics if the stream that the input makes is read otherwise with templates than without.
+pub fn check(input: &[u8]) {
+    let [recording, options, chunk, program @ ..] = input else { return };
+    let recording = &RECORDINGS[usize::from(*recording) % RECORDINGS.len()];
+    let lines = Maker::new(program, &recording.shapes, &MADE_UP).lines();
+    decode(&lines);
+    // The parser takes many times as long: some of the inputs.
+    if options % 4 != 0 {
+        return;
+    }
+    let dialect = recording.dialect.filter(|_| options & 4 != 0);
+    let end: &[u8] = if options & 8 != 0 { b"\r\n" } else { b"\n" };
+    let strict = options & 0x70 == 0x70;
+    let mut stream = lines.join(end);
+    if options & 0x80 != 0 {
+        stream.extend(end);
+    }
+    let chunk = if *chunk == 0 { stream.len().max(1) } else { usize::from(*chunk) * 8 - 7 };
+    let parser = || {
+        let kinds = Kinds::EVENTS.with(Kind::State);
+        Parser::new(dialect, kinds, Options { strict, ..Options::default() }).with_records()
+    };
+    let with = read(parser(), &stream, chunk);
+    let without = read(parser().without_templates(), &stream, chunk);
+    assert_eq!(with, without, "{}", stream.escape_ascii());
+}
+
+const PATHS: [&[&str]; 5] = [&["type"], &["message", "content"], &["a", "b"], &["n"], &["params", "update"]];
+
+fn decode(lines: &[Vec<u8>]) {
+    let mut with = Decoder::new();
+    let mut without = Decoder::without_templates();
+    let (mut known, mut unknown) = (Paths::default(), Paths::default());
+    for line in lines {
+        let (found, want) = match (with.parse(line), without.parse(line)) {
+            (Ok(found), Ok(want)) => (found, want),
+            (Err(JsonError { offset, reason }), Err(want)) => {
+                assert_eq!((offset, reason), (want.offset, want.reason), "{}", line.escape_ascii());
+                continue;
+            }
+            (found, want) => panic!("{found:?}, not {want:?}: {}", line.escape_ascii()),
+        };
+        assert_eq!(found.has_lone_surrogate(), want.has_lone_surrogate());
+        assert!(want.shape().is_none());
+        assert!(same(found.root(), want.root()), "{}", line.escape_ascii());
+        let places = known.places(&PATHS, found.root(), found.shape());
+        let wanted = unknown.places(&PATHS, want.root(), want.shape());
+        for (place, wanted) in places.into_iter().zip(wanted) {
+            assert_eq!(found.root().at(place).map(|it| it.raw()), want.root().at(wanted).map(|it| it.raw()));
+        }
+    }
+}
+
+/// Whether two readings of one text agree in all that can be asked of them.
+fn same<'a>(value: Value<'a>, other: Value<'a>) -> bool {
+    scalars(value) == scalars(other)
+        && value.items().count() == other.items().count()
+        && value.entries().count() == other.entries().count()
+        && value.items().zip(other.items()).all(|(value, other)| same(value, other))
+        && value.entries().zip(other.entries()).all(|((key, value), (name, other))| {
+            (key.is_lossy(), key.wtf8()) == (name.is_lossy(), name.wtf8()) && same(value, other)
+        })
+}
+
+/// What can be asked of a value that holds no others.
+fn scalars<'a>(value: Value<'a>) -> impl PartialEq + 'a {
+    (
+        (value.kind(), value.raw(), value.len(), value.as_bool(), value.number(), value.is_integer()),
+        (value.as_i64(), value.as_u64(), value.as_f64().map(f64::to_bits)),
+        value.as_str().map(|text| (text.is_lossy(), text.wtf8())),
+    )
+}
+
+/// All that comes out of a parser, in one text.
+fn read(mut parser: Parser, stream: &[u8], chunk: usize) -> String {
+    let mut told = Told(String::new());
+    let fed = stream.chunks(chunk).try_for_each(|chunk| parser.feed(chunk, &mut told));
+    let result = fed.and_then(|()| parser.close(&mut told));
+    let Told(mut text) = told;
+    let exit = Exit::default();
+    let run = parser.run(&exit).to_raw();
+    let run = String::from_utf8_lossy(&run);
+    write!(text, "{result:?} {:?} {:?} {run}", parser.offset(), parser.report()).expect("a string");
+    text
+}
+
+struct Told(String);
+
+impl Told {
+    fn note(&mut self, what: std::fmt::Arguments<'_>) {
+        self.0.write_fmt(what).expect("a string");
+        self.0.push('\n');
+    }
+}
+
+impl Sink for Told {
+    fn take(&mut self, event: &Event<'_>) {
+        self.note(format_args!("{event:?}"));
+    }
+}
+
+impl Output for Told {
+    fn record(&mut self, record: &Record<'_>) {
+        let Record { raw, line, offset, share, lossy, salvaged, has_lone_surrogate, .. } = record;
+        let kind = (record.kind().as_deref().map(str::to_owned), record.native_type().map(|kind| kind.wtf8().to_vec()));
+        self.note(format_args!("{line} {offset} {share} {lossy} {salvaged} {has_lone_surrogate} {kind:?} {}", raw.len()));
+    }
+
+    fn malformed(&mut self, line: &Malformed) {
+        self.note(format_args!("{line:?}"));
+    }
+}
