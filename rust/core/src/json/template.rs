@@ -30,17 +30,20 @@ const MAX_TEMPLATES: usize = 64;
 const MAX_BYTES: usize = 256 << 10;
 /// How many of the last used templates are tried on a text, besides the expected one.
 const TRIES: usize = 4;
-/// What may be spent on trying and learning before there is a hit, and at most at once, about in instructions. Every
-/// text earns some of it back; an irregular stream soon uses it up, and then costs little more than the parser.
+/// What may be spent on trying and learning before there is a hit, about in instructions. Every text earns some of it
+/// back; an irregular stream soon uses it up, and then costs little more than the parser. Little, as a short stream has
+/// no use for what it learns.
+const FIRST_BUDGET: i32 = 1 << 16;
+/// What may be saved up.
 const BUDGET: i32 = 1 << 20;
 /// Never so deep in debt that a stream that has turned regular would not get out.
 const DEBT: i32 = BUDGET / 16;
-/// Earned by a text for each of its nodes: less than a fifth of what the parser takes for one, and about half of what
-/// a hit saves.
+/// Earned for each node: less than a fifth of what the parser takes for one, and less than what a hit saves.
 const EARNED: i32 = 16;
-/// Spent on learning from a text, and more for each of its nodes and for each slot that is cut.
+const SAVED: i32 = 32;
+/// Spent on each node of a text to find its shape, on a shape that is new, and on each slot that is cut.
+const LOOKING: i32 = 60;
 const LEARNING: i32 = 5000;
-const LEARNING_NODE: i32 = 60;
 const CUTTING: i32 = 300;
 
 /// Names what all texts of one shape have in common: their keys and brackets are at the same nodes.
@@ -120,7 +123,7 @@ impl Decoder {
         let doc = self.tape.parse(text)?;
         if self.learns {
             let nodes = doc.root.own_nodes();
-            self.templates.earn(nodes.len());
+            self.templates.earn(EARNED, nodes.len());
             if text.len() <= MAX_TEXT && !doc.lone {
                 self.templates.learn(text, nodes);
             }
@@ -162,7 +165,7 @@ impl Default for Templates {
             recent: Vec::new(),
             last: 0,
             clock: 0,
-            budget: BUDGET,
+            budget: FIRST_BUDGET,
             may_spend: true,
             slots: [Node::default(); MAX_VALUES],
         }
@@ -206,8 +209,8 @@ impl Templates {
 
     /// Notes that a text with so many nodes was read.
     #[inline]
-    fn earn(&mut self, nodes: usize) {
-        let earned = EARNED * nodes.min(MAX_NODES) as i32;
+    fn earn(&mut self, each: i32, nodes: usize) {
+        let earned = each * nodes.min(MAX_NODES) as i32;
         self.budget = (self.budget + earned).min(BUDGET);
     }
 
@@ -227,7 +230,7 @@ impl Templates {
             // numbers and strings between quotes, are ASCII.
             unsafe { std::str::from_utf8_unchecked(text) }
         };
-        self.earn(self.list[at].nodes.len());
+        self.earn(SAVED, self.list[at].nodes.len());
         let Template { pattern, nodes, .. } = &mut self.list[at];
         let slots = &self.slots[..pattern.steps.len()];
         pattern.move_nodes(nodes, slots);
@@ -248,11 +251,11 @@ impl Templates {
         }
         self.last = at;
         if self.recent.first() != Some(&at) {
-            self.move_to_front(at);
+            self.put_first(at);
         }
     }
 
-    fn move_to_front(&mut self, at: usize) {
+    fn put_first(&mut self, at: usize) {
         self.recent.retain(|&other| other != at);
         self.recent.truncate(TRIES - 1);
         self.recent.insert(0, at);
@@ -263,7 +266,7 @@ impl Templates {
         if !self.may_spend || nodes.len() > MAX_NODES || text.first() != Some(&b'{') {
             return;
         }
-        self.spend(LEARNING + LEARNING_NODE * nodes.len() as i32);
+        self.spend(LOOKING * nodes.len() as i32);
         let (values, frame) = values(text, nodes);
         if values.len() > MAX_VALUES {
             return;
@@ -275,10 +278,13 @@ impl Templates {
                 self.spend(CUTTING * cuts as i32);
                 at
             }
-            None => match Template::new(text, nodes, values, frame) {
-                Some(template) => self.add(template),
-                None => return,
-            },
+            None => {
+                self.spend(LEARNING);
+                match Template::new(text, nodes, values, frame) {
+                    Some(template) => self.add(template),
+                    None => return,
+                }
+            }
         };
         self.used(at);
     }
