@@ -42,8 +42,8 @@ const DEBT: i32 = BUDGET / 16;
 const EARNED: i32 = 16;
 const SAVED: i32 = 32;
 /// Spent on each node of a text to find its shape, on a shape that is new, and on each slot that is cut.
-const LOOKING: i32 = 60;
-const LEARNING: i32 = 5000;
+const LOOKING: i32 = 120;
+const LEARNING: i32 = 3000;
 const CUTTING: i32 = 300;
 
 /// Names what all texts of one shape have in common: their keys and brackets are at the same nodes.
