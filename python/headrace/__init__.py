@@ -26,11 +26,11 @@ from .errors import (
     SpillError,
     UnknownDialect,
 )
-from .follow import Follow, follow
 from .result import Detection, Difference, Estimate, Report, Run, RunUsage, Usage, Verdict
 from .router import Router
 
 if TYPE_CHECKING:
+    from ._follow import Follow, follow
     from .aio import AsyncEvents, AsyncProcess, AsyncSource, aevents
     from .process import PIPE, Process
 
@@ -82,6 +82,8 @@ _LATER = {
     "AsyncProcess": "aio",
     "AsyncSource": "aio",
     "aevents": "aio",
+    "Follow": "_follow",
+    "follow": "_follow",
     "PIPE": "process",
     "Process": "process",
 }

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from ..follow import Restart, follow
+from .._follow import Restart, follow
 from .app import INTERRUPTED, reading_options
 from .live import Live
 from .output import write_document

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ..follow import Follow
+    from .._follow import Follow
     from ..process import Process
     from ..types import OutputEvent
 
