@@ -140,6 +140,14 @@ impl Engine {
     }
 }
 
+/// What the caller knows of the process.
+fn exit(code: Option<i64>, stderr: Option<Vec<u8>>) -> Exit {
+    Exit {
+        code,
+        stderr: stderr.unwrap_or_default(),
+    }
+}
+
 #[pymethods]
 impl Engine {
     #[new]
@@ -217,10 +225,7 @@ impl Engine {
         code: Option<i64>,
         stderr: Option<Vec<u8>>,
     ) -> PyResult<Py<PyAny>> {
-        let exit = Exit {
-            code,
-            stderr: stderr.unwrap_or_default(),
-        };
+        let exit = exit(code, stderr);
         let run = self.parser.run(&exit);
         Builder::with(|builder| Ok(builder.run(py, &run)?.unbind()))
     }
@@ -234,10 +239,7 @@ impl Engine {
         code: Option<i64>,
         stderr: Option<Vec<u8>>,
     ) -> PyResult<Py<PyAny>> {
-        let exit = Exit {
-            code,
-            stderr: stderr.unwrap_or_default(),
-        };
+        let exit = exit(code, stderr);
         let part = self.parser.part(key, &exit);
         let part = part.ok_or_else(|| PyKeyError::new_err(key.to_owned()))?;
         Builder::with(|builder| Ok(builder.run(py, &part)?.unbind()))
