@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from . import _backend, api
 from .errors import SourceError
-from .result import Report, Run, run_of
+from .result import SoFar
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -119,8 +119,9 @@ class _Bell:
                 self._pipe = None
 
 
-class Follow:
+class Follow(SoFar):
     """An iterator of the events of a growing file; what `follow` returns. It ends when it is closed, or idle too long.
+    ``run`` and ``report`` are of the file as it is now: of the whole lines since the last restart.
 
     Attributes:
         offset: behind the last whole line that was read: where another ``follow(path, offset=...)`` can go on.
@@ -156,23 +157,6 @@ class Follow:
         self._last = b""  # the bytes before the place of reading
         self._over = False
         self._quiet_since = time.monotonic()
-
-    # ------------------------------------------------------------ what is known
-
-    @property
-    def run(self) -> Run:
-        """The run so far, of the file as it is now."""
-        return run_of(self._engine)
-
-    @property
-    def report(self) -> Report:
-        """The account of the whole lines so far, since the last restart."""
-        return Report(self._engine.report())
-
-    @property
-    def dialect(self) -> str | None:
-        """Name of the dialect; None while it is not decided."""
-        return None if self._engine.detection is None else self._engine.detection[0]
 
     # ------------------------------------------------------------ the iterator
 

@@ -21,7 +21,7 @@ from . import _backend, api
 from .errors import SourceError
 from .harness import Harness
 from .process import Process
-from .result import Report, Run, run_of
+from .result import Run, SoFar
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
@@ -290,7 +290,7 @@ def _call(weak: weakref.WeakMethod[Any]) -> None:
         call()
 
 
-class AsyncEvents:
+class AsyncEvents(SoFar):
     """An async iterator of OutputEvent dicts over one source; what `aevents` returns."""
 
     def __init__(self, engine: _backend.Engine, chunks: AsyncIterator[Any]) -> None:
@@ -299,21 +299,6 @@ class AsyncEvents:
         self._ready: deque[OutputEvent] = deque()
         self._failed: BaseException | None = None
         self._over = False
-
-    @property
-    def run(self) -> Run:
-        """The run so far."""
-        return run_of(self._engine)
-
-    @property
-    def report(self) -> Report:
-        """The account of the bytes so far."""
-        return Report(self._engine.report())
-
-    @property
-    def dialect(self) -> str | None:
-        """Name of the dialect; None while it is not decided."""
-        return None if self._engine.detection is None else self._engine.detection[0]
 
     def __aiter__(self) -> Self:
         return self

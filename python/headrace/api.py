@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from . import _backend
 from .errors import SourceError
-from .result import Detection, Difference, Report, Run, Usage, last_run_of, run_of
+from .result import Detection, Difference, Report, Run, SoFar, Usage, last_run_of, run_of
 
 if TYPE_CHECKING:
     import subprocess
@@ -103,7 +103,7 @@ class Records(_Reading, _backend.Reader):
         return Report(_backend.Reader.report(self))
 
 
-class Parser:
+class Parser(SoFar):
     """The push parser: for bytes that somebody else reads.
 
     Args:
@@ -205,21 +205,6 @@ class Parser:
         parser = cls.__new__(cls)
         parser._engine = _backend.Engine.restore(unseal(bytes(memoryview(state))), on_malformed=on_malformed)
         return parser
-
-    @property
-    def run(self) -> Run:
-        """The run so far."""
-        return run_of(self._engine)
-
-    @property
-    def report(self) -> Report:
-        """The account of the bytes so far."""
-        return Report(self._engine.report())
-
-    @property
-    def dialect(self) -> str | None:
-        """Name of the dialect; None while it is not decided."""
-        return None if self._engine.detection is None else self._engine.detection[0]
 
     @property
     def detection(self) -> Detection:

@@ -24,7 +24,7 @@ from .dump import dumps
 from .errors import HeadraceError, SourceError
 from .limits import CLOSING, Guard
 from .listen import Listener, Listeners
-from .result import Report, Run, run_of
+from .result import Run, SoFar, run_of
 
 if TYPE_CHECKING:
     from .types import OutputEvent
@@ -45,7 +45,7 @@ STDERR_TAIL = 64 << 10
 _CHECK = 0.1  # between two looks at the process while its output keeps coming
 
 
-class Harness:
+class Harness(SoFar):
     """One process, from its start to its verdict."""
 
     def __init__(
@@ -145,16 +145,6 @@ class Harness:
             reason = facts["verdict"]["reason"] if facts["verdict"]["outcome"] == outcome else why
             facts["verdict"] = {"outcome": outcome, "reason": reason, "evidence": evidence}
         return run_of(self._engine, facts)
-
-    @property
-    def report(self) -> Report:
-        """The account of the bytes so far."""
-        return Report(self._engine.report())
-
-    @property
-    def dialect(self) -> str | None:
-        """Name of the dialect; None while it is not decided."""
-        return None if self._engine.detection is None else self._engine.detection[0]
 
     @property
     def is_final(self) -> bool:

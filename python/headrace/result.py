@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ._backend import Engine
     from .errclass import ErrorClass
     from .types import Outcome
 
@@ -566,3 +567,24 @@ def run_of(engine: Any, facts: dict[str, Any] | None = None, **known: Any) -> Ru
 def last_run_of(engine: Any, code: int | None = None, stderr: bytes | None = None, **known: Any) -> Run:
     """The run of an engine that gets no more bytes."""
     return Run({}, final=engine.ending == "end", told=(engine, code, stderr), **known)
+
+
+class SoFar:
+    """What every reader that has an engine tells of its stream at any moment."""
+
+    _engine: Engine
+
+    @property
+    def run(self) -> Run:
+        """The run so far."""
+        return run_of(self._engine)
+
+    @property
+    def report(self) -> Report:
+        """The account of the bytes so far."""
+        return Report(self._engine.report())
+
+    @property
+    def dialect(self) -> str | None:
+        """Name of the dialect; None while it is not decided."""
+        return None if self._engine.detection is None else self._engine.detection[0]

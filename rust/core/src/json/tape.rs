@@ -14,15 +14,11 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Moves it. All four fields are added to, in one vector operation.
+    /// Moves it.
     #[inline(always)]
     pub(super) fn shift(&mut self, by: u32) {
-        *self = Node {
-            start: self.start.wrapping_add(by),
-            end: self.end.wrapping_add(by),
-            skip: self.skip.wrapping_add(0),
-            info: self.info.wrapping_add(0),
-        };
+        self.start = self.start.wrapping_add(by);
+        self.end = self.end.wrapping_add(by);
     }
 }
 
