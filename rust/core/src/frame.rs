@@ -139,6 +139,17 @@ impl Framer {
         Ok(())
     }
 
+    /// Whether the next byte begins a line, and is not the first of the stream.
+    pub fn is_between_lines(&self) -> bool {
+        !self.at_start && self.size == 0
+    }
+
+    /// The line of these bytes and an LF behind them, when the framer [is between lines](Framer::is_between_lines).
+    #[inline]
+    pub fn whole_line<'a>(&mut self, body: &'a [u8]) -> Line<'a> {
+        self.line(body, body.len() as u64, true)
+    }
+
     /// Gives `sink` the last line, when the stream does not end with LF.
     pub fn close<E: From<SourceError>>(
         &mut self,

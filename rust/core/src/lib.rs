@@ -2,7 +2,7 @@
 //!
 //! The way of the data, one direction and no way back:
 //! [`source`] -> [`frame`] -> [`json`] -> [`record`] -> [`detect`] -> [`dialect`] -> [`emit`] -> [`run`],
-//! wired together in [`parser`]. Each stage knows only the one before it; nothing here knows of Python.
+//! wired together in [`parser`]; [`ahead`] has other threads do the first of it for big files. Each stage knows only the one before it; nothing here knows of Python.
 //!
 //! ```
 //! use headrace_core::event::Kinds;
@@ -23,6 +23,7 @@
 //! # Ok::<(), headrace_core::record::Error>(())
 //! ```
 
+pub mod ahead;
 pub mod borders;
 pub mod data;
 pub mod detect;

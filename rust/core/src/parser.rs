@@ -9,7 +9,7 @@ use crate::detect::{Detection, Detector};
 use crate::dialect::{self, BoxedMapper, Dialect, Outcome};
 use crate::emit::{Emitter, Memory};
 use crate::event::{Event, Kinds, Sink};
-use crate::json::{Tape, Value};
+use crate::json::{Decoded, Tape, Value};
 use crate::record::{Consumer, Error, Intake, Options, Record};
 use crate::report::{Malformed, Report};
 use crate::run::{Exit, Known, Reducer, ResultLimit};
@@ -159,6 +159,21 @@ impl Parser {
             output,
         };
         self.intake.feed(chunk, &mut line)
+    }
+
+    /// As [`feed`](Parser::feed), of what was decoded before: see [`Intake::feed_decoded`].
+    pub fn feed_decoded(
+        &mut self,
+        piece: &Decoded,
+        from: usize,
+        about: usize,
+        output: &mut dyn Output,
+    ) -> Result<Option<usize>, Error> {
+        let mut line = Line {
+            stream: &mut self.stream,
+            output,
+        };
+        self.intake.feed_decoded(piece, from, about, &mut line)
     }
 
     /// The stream is over: an unfinished last line counts now.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::detect::{Detection, Detector};
 use crate::dialect;
-use crate::json::Value;
+use crate::json::{Decoded, Value};
 use crate::record::{Consumer, Error, Intake, Options, Record};
 use crate::report::{Malformed, Report};
 
@@ -62,6 +62,19 @@ impl Reader {
     pub fn feed(&mut self, chunk: &[u8], records: &mut dyn Records) -> Result<(), Error> {
         let filter = &mut self.filter;
         self.intake.feed(chunk, &mut Line { filter, records })
+    }
+
+    /// As [`feed`](Reader::feed), of what was decoded before: see [`Intake::feed_decoded`].
+    pub fn feed_decoded(
+        &mut self,
+        piece: &Decoded,
+        from: usize,
+        about: usize,
+        records: &mut dyn Records,
+    ) -> Result<Option<usize>, Error> {
+        let filter = &mut self.filter;
+        let mut line = Line { filter, records };
+        self.intake.feed_decoded(piece, from, about, &mut line)
     }
 
     pub fn close(&mut self, records: &mut dyn Records) -> Result<(), Error> {

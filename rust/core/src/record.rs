@@ -8,7 +8,9 @@ use std::fmt;
 
 use crate::event::Place;
 use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, MAX_TEXT_BYTES};
-use crate::json::{Decoder, Fitted, JsonError, Paths, Reason, Spot, Str, Tape, Text, Value};
+use crate::json::{
+    Decoded, Decoder, Fitted, JsonError, Known, Paths, Reason, Spot, Str, Tape, Text, Value,
+};
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
 use document::Held;
@@ -261,9 +263,42 @@ impl Intake {
             reader,
             failed,
         } = self;
-        let result = framer.feed(chunk, &mut |line| reader.line(&line, failed, consumer));
+        let result = framer.feed(chunk, &mut |line| {
+            reader.line(&line, None, failed, consumer)
+        });
         self.reader.report.blank_bytes += self.framer.take_bom();
         result
+    }
+
+    /// As [`feed`](Intake::feed), of a piece that another decoder has read; the lines from `line` on, of about so many
+    /// bytes. The number of the next line; None when there is none.
+    pub fn feed_decoded<E: From<Error> + From<SourceError>>(
+        &mut self,
+        piece: &Decoded,
+        from: usize,
+        about: usize,
+        consumer: &mut impl Consumer<E>,
+    ) -> Result<Option<usize>, E> {
+        if !self.framer.is_between_lines() {
+            // What was decoded may be the end of a line, or stand behind a byte order mark.
+            return self.feed(piece.bytes(), consumer).map(|()| None);
+        }
+        self.go_on()?;
+        let Intake {
+            framer,
+            reader,
+            failed,
+        } = self;
+        let mut size = 0;
+        for (at, (body, known)) in (from..).zip(piece.lines(from)) {
+            if size >= about {
+                return Ok(Some(at));
+            }
+            size += body.len() + 1;
+            let line = framer.whole_line(body);
+            reader.line(&line, known, failed, consumer)?;
+        }
+        self.feed(piece.rest(), consumer).map(|()| None)
     }
 
     /// Gives the consumer the records of a last line without LF.
@@ -277,7 +312,7 @@ impl Intake {
             reader,
             failed,
         } = self;
-        framer.close(&mut |line| reader.line(&line, failed, consumer))?;
+        framer.close(&mut |line| reader.line(&line, None, failed, consumer))?;
         reader.document(failed, consumer)?;
         reader.decoder = Decoder::new(); // a run may be kept for long, and needs no templates
         Ok(())
@@ -296,6 +331,7 @@ impl Reader {
     fn line<E: From<Error>>(
         &mut self,
         line: &Line<'_>,
+        known: Option<Known<'_>>,
         failed: &mut Option<Malformed>,
         consumer: &mut impl Consumer<E>,
     ) -> Result<(), E> {
@@ -303,13 +339,14 @@ impl Reader {
         if self.held.is_some() {
             return self.hold(line, failed, consumer);
         }
-        self.read(line, failed, consumer)
+        self.read(line, known, failed, consumer)
     }
 
     #[inline]
     fn read<E: From<Error>>(
         &mut self,
         line: &Line<'_>,
+        known: Option<Known<'_>>,
         failed: &mut Option<Malformed>,
         consumer: &mut impl Consumer<E>,
     ) -> Result<(), E> {
@@ -323,7 +360,11 @@ impl Reader {
         if line.too_long {
             return self.malformed(line, "line too long", failed, consumer);
         }
-        let doc = match decoder.parse(line.body) {
+        let doc = match known {
+            Some(known) => Ok(decoder.recall(known)),
+            None => decoder.parse(line.body),
+        };
+        let doc = match doc {
             Ok(doc) => doc,
             Err(error) => return self.not_json(line, error, at_start, failed, consumer),
         };
@@ -447,7 +488,7 @@ impl Reader {
             Some(held) if held.may_go_on(line, limit, decoder.tape()) => held.push(line),
             _ => {
                 self.release(failed, consumer)?;
-                self.read(line, failed, consumer)?;
+                self.read(line, None, failed, consumer)?;
             }
         }
         Ok(())
@@ -497,7 +538,7 @@ impl Reader {
             return Ok(());
         };
         for line in held.lines() {
-            self.read(&line, failed, consumer)?;
+            self.read(&line, None, failed, consumer)?;
         }
         Ok(())
     }

@@ -95,6 +95,19 @@ impl Output for Quiet {
     }
 }
 
+/// Gives the parser its input; the next line of a decoded piece.
+fn give(
+    parser: &mut Parser,
+    input: Input<'_>,
+    output: &mut dyn Output,
+) -> Result<Option<usize>, record::Error> {
+    match input {
+        Input::Bytes(chunk) => parser.feed(chunk, output).map(|()| None),
+        Input::Decoded(piece, from, about) => parser.feed_decoded(piece, from, about, output),
+        Input::End => parser.close(output).map(|()| None),
+    }
+}
+
 /// Gives the parser its input, and pushes what comes out onto the queue.
 fn parse(
     py: Python<'_>,
@@ -103,7 +116,7 @@ fn parse(
     on_malformed: Option<&Py<PyAny>>,
     input: Input<'_>,
     out: &mut VecDeque<Py<PyAny>>,
-) -> Result<(), Failure> {
+) -> Result<Option<usize>, Failure> {
     let mut collector = Collector {
         py,
         builder: Builder::take(),
@@ -113,10 +126,7 @@ fn parse(
         out,
         failed: None,
     };
-    let result = match input {
-        Input::Bytes(chunk) => parser.feed(chunk, &mut collector),
-        Input::End => parser.close(&mut collector),
-    };
+    let result = give(parser, input, &mut collector);
     collector.builder.put_back();
     match collector.failed {
         Some(error) => Err(error.into()),
@@ -134,7 +144,7 @@ impl Engine {
             ..
         } = self;
         match parse(py, parser, types, on_malformed.as_ref(), input, &mut out) {
-            Ok(()) => Ok(out.into()),
+            Ok(_) => Ok(out.into()),
             Err(failure) => Err(failure.raise(py)),
         }
     }
@@ -334,10 +344,9 @@ impl Engine {
         while more {
             let parser = &mut self.parser;
             let step = match self.pull.feed() {
-                Some(feed) => feed.step_silently(py, &mut |chunk| {
-                    parser.feed(chunk, &mut quiet)?;
-                    Ok(())
-                }),
+                Some(feed) => {
+                    feed.step_silently(py, &mut |input| Ok(give(parser, input, &mut quiet)?))
+                }
                 None => Ok(false),
             };
             more = step.map_err(|failure| failure.raise(py))?;

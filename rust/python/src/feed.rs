@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
 
+use headrace_core::ahead::{Ahead, Piece};
 use headrace_core::frame::whole_lines;
-use headrace_core::record::Error;
+use headrace_core::json::Decoded;
 use headrace_core::source::{Decoder, Source, SourceError};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyStopIteration;
@@ -24,12 +25,12 @@ const KEPT: usize = 1 << 21;
 pub enum Feed {
     /// Read in Rust; never holds the GIL while it waits.
     Native {
-        source: Source,
+        source: Box<Ahead>,
         /// What was read and not parsed yet begins at `at`.
         read: Vec<u8>,
         at: usize,
-        /// How the source ended, to be told when all is parsed.
-        end: Option<Result<(), Failure>>,
+        /// What was decoded and not parsed yet begins with this line.
+        line: Option<usize>,
     },
     /// Chunks of a Python iterator.
     Python {
@@ -50,10 +51,10 @@ impl Feed {
 
     fn native(source: Source) -> Self {
         Feed::Native {
-            source,
+            source: Box::new(Ahead::new(source)),
             read: Vec::new(),
             at: 0,
-            end: None,
+            line: None,
         }
     }
 
@@ -87,34 +88,33 @@ impl Feed {
                 source,
                 read,
                 at,
-                end,
+                line,
             } => {
                 if *at < read.len() {
                     let start = *at;
                     *at += whole_lines(&read[start..], SLICE);
-                    parse(&read[start..*at])?;
+                    parse(Input::Bytes(&read[start..*at]))?;
                     return Ok(true);
                 }
-                if let Some(end) = end.take() {
-                    return end.map(|()| false);
+                if let (Some(from), Some(Piece::Decoded(piece))) = (line.take(), source.piece()) {
+                    *line = parse(Input::Decoded(piece, from, SLICE))?;
+                    return Ok(true);
                 }
                 // Read without the GIL, and parse with it: what is parsed becomes Python objects at once.
                 *at = 0;
                 read.clear();
                 read.shrink_to(KEPT);
                 let more = py.detach(|| {
-                    source.step::<Error>(&mut |chunk| {
-                        read.extend_from_slice(chunk);
-                        Ok(())
-                    })
+                    let more = source.advance()?;
+                    match source.piece() {
+                        Some(Piece::Bytes(bytes)) => read.extend_from_slice(bytes),
+                        Some(Piece::Decoded(_)) => *line = Some(0),
+                        None => (),
+                    }
+                    Ok(more)
                 });
-                *end = match (more, py.check_signals()) {
-                    (Err(error), _) => Some(Err(error.into())),
-                    (_, Err(signal)) => Some(Err(signal.into())),
-                    (Ok(false), _) => Some(Ok(())),
-                    (Ok(true), _) => None,
-                };
-                Ok(true)
+                py.check_signals()?;
+                more
             }
             Feed::Python {
                 chunks,
@@ -125,7 +125,8 @@ impl Feed {
                     match chunks.bind(py).call_method0(intern!(py, "__next__")) {
                         Ok(chunk) => *rest = Some((buffer(&chunk)?, 0)),
                         Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
-                            decoder.finish(&mut |chunk: &[u8]| parse(chunk))?;
+                            decoder
+                                .finish(&mut |chunk: &[u8]| parse(Input::Bytes(chunk)).map(drop))?;
                             return Ok(false);
                         }
                         Err(error) => return Err(error.into()),
@@ -136,7 +137,9 @@ impl Feed {
                     let slice = &bytes[..whole_lines(bytes, SLICE)];
                     let last = slice.len() == bytes.len();
                     *at += slice.len();
-                    let result = decoder.push(slice, &mut |chunk: &[u8]| parse(chunk));
+                    let result = decoder.push(slice, &mut |chunk: &[u8]| {
+                        parse(Input::Bytes(chunk)).map(drop)
+                    });
                     if last {
                         *rest = None;
                     }
@@ -151,25 +154,37 @@ impl Feed {
     pub fn step_silently(
         &mut self,
         py: Python<'_>,
-        parse: &mut (dyn FnMut(&[u8]) -> Result<(), Failure> + Send),
+        parse: &mut (dyn FnMut(Input<'_>) -> Result<Option<usize>, Failure> + Send),
     ) -> Result<bool, Failure> {
         let Feed::Native { source, .. } = self else {
-            return self.step(py, &mut |chunk| parse(chunk));
+            return self.step(py, &mut |input| parse(input));
         };
-        let more = py.detach(|| source.step(&mut |chunk| parse(chunk)));
+        let more = py.detach(|| {
+            let more = source.advance()?;
+            match source.piece() {
+                Some(Piece::Bytes(bytes)) => parse(Input::Bytes(bytes))?,
+                Some(Piece::Decoded(piece)) => parse(Input::Decoded(piece, 0, usize::MAX))?,
+                None => None,
+            };
+            Ok(more)
+        });
         py.check_signals()?;
         more
     }
 }
 
 /// Makes objects of an input, and pushes them onto the queue.
-type Make<'m> = dyn FnMut(Input<'_>, &mut VecDeque<Py<PyAny>>) -> Result<(), Failure> + 'm;
+type Make<'m> =
+    dyn FnMut(Input<'_>, &mut VecDeque<Py<PyAny>>) -> Result<Option<usize>, Failure> + 'm;
 
-type Parse<'p> = dyn FnMut(&[u8]) -> Result<(), Failure> + 'p;
+/// The line of a decoded piece that is next; None of other input, and at the end of the piece.
+type Parse<'p> = dyn FnMut(Input<'_>) -> Result<Option<usize>, Failure> + 'p;
 
 /// What a parser is given: the next bytes, or the end.
 pub enum Input<'i> {
     Bytes(&'i [u8]),
+    /// The lines from this one on, of about so many bytes.
+    Decoded(&'i Decoded, usize, usize),
     End,
 }
 
@@ -205,12 +220,12 @@ impl Pull {
             }
             let ready = &mut self.ready;
             let more = match &mut self.feed {
-                Some(feed) => feed.step(py, &mut |chunk| parse(Input::Bytes(chunk), ready)),
+                Some(feed) => feed.step(py, &mut |input| parse(input, ready)),
                 None => Ok(false),
             };
             let result = match more {
                 Ok(true) => continue,
-                Ok(false) => parse(Input::End, &mut self.ready),
+                Ok(false) => parse(Input::End, &mut self.ready).map(drop),
                 Err(failure) => Err(failure),
             };
             self.done = true;

@@ -147,7 +147,7 @@ fn read(
     on_malformed: Option<&Py<PyAny>>,
     input: Input<'_>,
     out: &mut VecDeque<Py<PyAny>>,
-) -> Result<(), Failure> {
+) -> Result<Option<usize>, Failure> {
     let mut collector = Collector {
         py,
         on_malformed,
@@ -155,8 +155,11 @@ fn read(
         failed: None,
     };
     let result = match input {
-        Input::Bytes(chunk) => reader.feed(chunk, &mut collector),
-        Input::End => reader.close(&mut collector),
+        Input::Bytes(chunk) => reader.feed(chunk, &mut collector).map(|()| None),
+        Input::Decoded(piece, from, about) => {
+            reader.feed_decoded(piece, from, about, &mut collector)
+        }
+        Input::End => reader.close(&mut collector).map(|()| None),
     };
     match collector.failed {
         Some(error) => Err(error.into()),
@@ -174,7 +177,7 @@ impl Reader {
             input,
             &mut out,
         ) {
-            Ok(()) => Ok(out.into()),
+            Ok(_) => Ok(out.into()),
             Err(failure) => Err(failure.raise(py)),
         }
     }

@@ -4,6 +4,7 @@
 //! RFC leaves open is settled this way: numbers of any size are accepted and keep their digits, escapes of unpaired
 //! surrogate halves are accepted and marked, repeated keys are kept, and containers nest to [`MAX_DEPTH`].
 
+mod decoded;
 mod error;
 mod kept;
 mod parse;
@@ -18,6 +19,7 @@ mod tests;
 mod text;
 mod value;
 
+pub use decoded::{Decoded, Known};
 pub use error::{JsonError, Reason};
 pub use kept::Kept;
 pub use parse::MAX_DEPTH;

@@ -13,6 +13,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::decoded::Recalled;
 use super::parse::{self, skip_blanks, string_rest};
 use super::paths::Spot;
 use super::scan::{plain_text_end, same_bytes};
@@ -73,6 +74,7 @@ pub struct Decoder {
     tape: Tape,
     templates: Templates,
     learns: bool,
+    pub(super) recalled: Recalled,
 }
 
 impl Default for Decoder {
@@ -87,6 +89,7 @@ impl Decoder {
             tape: Tape::new(),
             templates: Templates::default(),
             learns: true,
+            recalled: Recalled::default(),
         }
     }
 
@@ -596,9 +599,14 @@ impl Pattern {
         }
     }
 
+    /// The nodes of the text that it was learned from.
+    pub(super) fn learned(&self) -> &[Node] {
+        &self.learned
+    }
+
     /// Moves the nodes of a text that fits to where they are in the text with these slots.
     #[inline]
-    fn move_nodes(&self, nodes: &mut [Node], slots: &[Node]) {
+    pub(super) fn move_nodes(&self, nodes: &mut [Node], slots: &[Node]) {
         for (step, slot) in self.steps.iter().zip(slots) {
             let node = &mut nodes[step.node as usize];
             let shift = slot.end.wrapping_sub(node.end);

@@ -45,6 +45,11 @@ impl Decoder {
         &self.name
     }
 
+    /// Whether chunks are given on as they are.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self.format, Format::Plain)
+    }
+
     /// Takes a whole chunk.
     pub fn push<E: From<SourceError>>(
         &mut self,

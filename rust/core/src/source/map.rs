@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
+use std::sync::Arc;
 
 use memchr::{memchr, memrchr};
 use memmap2::Mmap;
@@ -10,31 +12,58 @@ use memmap2::Mmap;
 const PIECE: usize = 1 << 18;
 
 pub(super) struct Mapped {
-    map: Mmap,
+    map: Arc<Mmap>,
     at: usize,
+}
+
+/// A part of a file in memory.
+pub struct Extent {
+    map: Arc<Mmap>,
+    at: Range<usize>,
+}
+
+impl Extent {
+    pub fn bytes(&self) -> &[u8] {
+        &self.map[self.at.clone()]
+    }
 }
 
 impl Mapped {
     pub(super) fn new(file: &File) -> io::Result<Self> {
-        // SAFETY: the map is read-only and private to this struct, which gives out only borrowed slices. What the type
+        // SAFETY: the map is read-only and private to this module, which gives out only borrowed slices. What the type
         // system can't see is another process that changes the file meanwhile: every byte is checked each time it is
         // read, nothing is assumed to stay equal between two reads except by code that copies first, and a file that
         // shrinks ends the process with SIGBUS, as it does for every program that maps files. Harnesses only append.
         let map = unsafe { Mmap::map(file)? };
-        Ok(Mapped { map, at: 0 })
+        Ok(Mapped {
+            map: Arc::new(map),
+            at: 0,
+        })
     }
 
     /// The next piece, empty at the end.
     pub(super) fn piece(&self) -> &[u8] {
+        &self.map[self.at..][..self.size(PIECE)]
+    }
+
+    /// The size of the next piece of about so many bytes: of whole lines, so that the framer needs to copy none.
+    fn size(&self, about: usize) -> usize {
         let rest = &self.map[self.at..];
-        if rest.len() <= PIECE {
-            return rest;
+        if rest.len() <= about {
+            return rest.len();
         }
-        // Whole lines, so that the framer needs to copy none.
-        let end = memrchr(b'\n', &rest[..PIECE])
-            .or_else(|| memchr(b'\n', &rest[PIECE..]).map(|at| PIECE + at))
-            .map_or(rest.len(), |at| at + 1);
-        &rest[..end]
+        memrchr(b'\n', &rest[..about])
+            .or_else(|| memchr(b'\n', &rest[about..]).map(|at| about + at))
+            .map_or(rest.len(), |at| at + 1)
+    }
+
+    /// Takes the next piece, of about so many bytes.
+    pub(super) fn extent(&mut self, about: usize) -> Extent {
+        let end = self.at + self.size(about);
+        Extent {
+            map: self.map.clone(),
+            at: std::mem::replace(&mut self.at, end)..end,
+        }
     }
 
     pub(super) fn advance(&mut self, taken: usize) {

@@ -17,6 +17,7 @@ use std::path::Path;
 
 pub use decode::Decoder;
 pub use error::SourceError;
+pub use map::Extent;
 use map::Mapped;
 
 const BLOCK: usize = 1 << 18;
@@ -81,6 +82,23 @@ impl Source {
     /// What it is called in messages.
     pub fn name(&self) -> &str {
         self.decoder.name()
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        matches!(self.input, Input::Mapped(_))
+    }
+
+    /// Takes about so many bytes as they are in memory, whole lines if there are such. None: of what is compressed or
+    /// must be read, at the beginning and at the end; then [`step`](Source::step) tells more.
+    pub fn extent(&mut self, about: usize) -> Option<Extent> {
+        match &mut self.input {
+            Input::Mapped(map) if self.decoder.is_plain() => {
+                let extent = map.extent(about);
+                (!extent.bytes().is_empty()).then_some(extent)
+            }
+            _ => None,
+        }
     }
 
     /// One step: at most one read, and at most about a megabyte for the sink, decompressed. False at the end.

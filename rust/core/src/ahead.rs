@@ -1,0 +1,456 @@
+//! A source -> pieces of it, which other threads decode before they are asked for.
+//!
+//! Whoever parses a big file is the bottleneck: it maps and reduces, or makes Python objects. Decoding needs nothing of
+//! that, so the next pieces are decoded meanwhile by threads that all sources of the process share. A piece that none of
+//! them has begun with is parsed as if they weren't there, and no result tells the difference.
+//!
+//! Only files are read ahead, and not their first [`SLOW_START`]: a stream is parsed as it comes, and a short file is
+//! done before a thread would have woken up.
+
+use std::collections::VecDeque;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+use std::{process, thread};
+
+use crossbeam_utils::Backoff;
+use memchr::memrchr;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::json::{Decoded, Decoder};
+use crate::source::{Extent, Source, SourceError};
+
+/// What is parsed before anything is decoded ahead.
+const SLOW_START: u64 = 1 << 20;
+/// About the size of a piece.
+const PIECE: usize = 1 << 17;
+/// Of a line that is longer, parts are handed on.
+const MAX_LINE: usize = 1 << 20;
+/// Pieces for each thread, decoded or waiting for it.
+const PIECES: usize = 3;
+const MAX_THREADS: usize = 4;
+/// A piece that a thread has begun with and not decoded by then is parsed without. There may be no thread: after a fork.
+const PATIENCE: Duration = Duration::from_secs(1);
+const NAP: Duration = Duration::from_micros(50);
+
+/// A source in pieces.
+pub struct Ahead {
+    source: Source,
+    /// How many bytes were handed out.
+    given: u64,
+    /// What is read and not handed out, in the order of the stream.
+    jobs: VecDeque<Arc<Job>>,
+    /// What was handed out last.
+    current: Option<Arc<Job>>,
+    /// Read: the beginning of a line.
+    rest: Vec<u8>,
+    workshop: Arc<Workshop>,
+    done: bool,
+    failed: Option<SourceError>,
+}
+
+/// A part of the source.
+pub enum Piece<'a> {
+    Bytes(&'a [u8]),
+    /// Begins with a line, unless the piece before it ended within one.
+    Decoded(&'a Decoded),
+}
+
+struct Job {
+    raw: Raw,
+    /// Somebody has begun with it.
+    taken: AtomicBool,
+    decoded: OnceLock<Decoded>,
+}
+
+enum Raw {
+    Extent(Extent),
+    Bytes(Vec<u8>),
+}
+
+/// What decoding takes, to be used again. Nobody ever waits for it: a fork may leave it locked.
+#[derive(Default)]
+struct Workshop {
+    /// Those have seen parts of the source.
+    decoders: Mutex<Vec<Decoder>>,
+    room: Mutex<Vec<Decoded>>,
+}
+
+impl Ahead {
+    pub fn new(source: Source) -> Self {
+        Ahead {
+            source,
+            given: 0,
+            jobs: VecDeque::new(),
+            current: None,
+            rest: Vec::new(),
+            workshop: Arc::default(),
+            done: false,
+            failed: None,
+        }
+    }
+
+    /// Reads on; false at the end. What can be read is handed out before the error that ends the reading.
+    pub fn advance(&mut self) -> Result<bool, SourceError> {
+        if let Some(job) = self.current.take().and_then(Arc::into_inner) {
+            put_back(&self.workshop.room, job.decoded.into_inner());
+        }
+        let pool = match self.given < SLOW_START || !self.source.is_file() {
+            true => None,
+            false => pool(),
+        };
+        let most = pool.map_or(1, |pool| PIECES * pool.current_num_threads());
+        while self.jobs.len() < most && !self.done {
+            let Some(raw) = self.read() else {
+                break; // the caller has its turn
+            };
+            let job = Arc::new(Job {
+                raw,
+                taken: AtomicBool::new(false),
+                decoded: OnceLock::new(),
+            });
+            if let Some(pool) = pool
+                && job.raw.bytes().len() <= MAX_LINE
+            {
+                let (job, workshop) = (job.clone(), self.workshop.clone());
+                pool.spawn_fifo(move || job.decode(&workshop));
+            }
+            self.jobs.push_back(job);
+        }
+        if let Some(job) = self.jobs.pop_front() {
+            self.finish(&job);
+            self.given += job.raw.bytes().len() as u64;
+            self.current = Some(job);
+            return Ok(true);
+        }
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(!self.done),
+        }
+    }
+
+    /// What was read last; None: nothing.
+    pub fn piece(&self) -> Option<Piece<'_>> {
+        let job = self.current.as_ref()?;
+        Some(match job.decoded.get() {
+            Some(decoded) => Piece::Decoded(decoded),
+            None => Piece::Bytes(job.raw.bytes()),
+        })
+    }
+
+    /// The next part of the source.
+    fn read(&mut self) -> Option<Raw> {
+        if let Some(extent) = self.source.extent(PIECE) {
+            return Some(Raw::Extent(extent));
+        }
+        let rest = &mut self.rest;
+        let more = self.source.step(&mut |chunk| {
+            rest.extend_from_slice(chunk);
+            Ok(())
+        });
+        self.done = !matches!(more, Ok(true));
+        self.failed = more.err();
+        // Of a file that is not taken as it is, whole lines: others may be decoded ahead.
+        let end = match self.done || !self.source.is_file() || rest.len() > MAX_LINE {
+            true => rest.len(),
+            false => memrchr(b'\n', rest).map_or(0, |at| at + 1),
+        };
+        let next = rest[end..].to_vec();
+        rest.truncate(end);
+        let bytes = std::mem::replace(rest, next);
+        (!bytes.is_empty()).then_some(Raw::Bytes(bytes))
+    }
+
+    /// Waits for the job if somebody has begun with it. Meanwhile, does what they would do next.
+    fn finish(&self, job: &Job) {
+        if !job.taken.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut others = self.jobs.iter();
+        let backoff = Backoff::new();
+        let started = Instant::now();
+        while job.decoded.get().is_none() && started.elapsed() < PATIENCE {
+            match others.next() {
+                Some(other) => other.decode(&self.workshop),
+                None if backoff.is_completed() => thread::sleep(NAP),
+                None => backoff.snooze(),
+            }
+        }
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        for job in &self.jobs {
+            job.taken.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Job {
+    /// Decodes it, if nobody has begun with it.
+    fn decode(&self, workshop: &Workshop) {
+        if self.taken.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut decoder: Decoder = take_out(&workshop.decoders);
+        let mut decoded: Decoded = take_out(&workshop.room);
+        decoded.fill(self.raw.bytes());
+        decoded.decode(&mut decoder);
+        put_back(&workshop.decoders, Some(decoder));
+        let _ = self.decoded.set(decoded); // only who has taken it sets it
+    }
+}
+
+impl Raw {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Raw::Extent(extent) => extent.bytes(),
+            Raw::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+fn take_out<T: Default>(shelf: &Mutex<Vec<T>>) -> T {
+    let found = shelf.try_lock().ok().and_then(|mut shelf| shelf.pop());
+    found.unwrap_or_default()
+}
+
+fn put_back<T>(shelf: &Mutex<Vec<T>>, thing: Option<T>) {
+    if let Ok(mut shelf) = shelf.try_lock() {
+        shelf.extend(thing);
+    }
+}
+
+/// The threads that decode ahead: none on a machine with one core, nor in a process that was forked off one that has them.
+fn pool() -> Option<&'static ThreadPool> {
+    static POOL: OnceLock<Option<(u32, ThreadPool)>> = OnceLock::new();
+    let (owner, pool) = POOL.get_or_init(make_pool).as_ref()?;
+    (*owner == process::id()).then_some(pool)
+}
+
+fn make_pool() -> Option<(u32, ThreadPool)> {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = (cores - 1).min(MAX_THREADS);
+    if threads == 0 {
+        return None;
+    }
+    let pool = ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(|_| "headrace-decode".to_owned())
+        .panic_handler(|_| ()) // who waits for the piece reads it, and sees the same
+        .build();
+    Some((process::id(), pool.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+
+    use super::*;
+    use crate::record::{Consumer, Error, Intake, Options, Record};
+    use crate::report::{Malformed, Report};
+
+    /// What a consumer sees of a stream.
+    #[derive(Debug, Default, PartialEq)]
+    struct Seen {
+        records: Vec<String>,
+        malformed: Vec<String>,
+        account: String,
+    }
+
+    impl Consumer<Error> for Seen {
+        fn record(&mut self, record: Record<'_>, report: &mut Report) -> Result<(), Error> {
+            // The shape alone may tell who decoded it.
+            let told = Record {
+                fitted: None,
+                ..record
+            };
+            let names = record.value.entries().map(|(name, value)| {
+                let (name, value) = (name.raw(), String::from_utf8_lossy(value.raw()));
+                format!("{name}={value};")
+            });
+            let names: String = names.collect();
+            self.records.push(format!("{told:?} {names}"));
+            report.event(&record);
+            Ok(())
+        }
+
+        fn malformed(&mut self, line: &Malformed) -> Result<(), Error> {
+            self.malformed.push(format!("{line:?}"));
+            Ok(())
+        }
+    }
+
+    const LIMIT: u64 = 3 << 20;
+
+    fn intake() -> Intake {
+        Intake::new(Options {
+            max_line_bytes: LIMIT,
+            ..Options::default()
+        })
+    }
+
+    fn at_once(stream: &[u8]) -> Seen {
+        let (mut intake, mut seen) = (intake(), Seen::default());
+        intake.feed(stream, &mut seen).unwrap();
+        intake.close(&mut seen).unwrap();
+        seen.account = format!("{:?}", intake.report());
+        seen
+    }
+
+    /// Through pieces; how many of them were decoded ahead.
+    fn ahead(source: Source, about: usize) -> (Seen, usize) {
+        let (mut intake, mut seen) = (intake(), Seen::default());
+        let (mut source, mut decoded) = (Ahead::new(source), 0);
+        while source.advance().unwrap() {
+            match source.piece() {
+                Some(Piece::Bytes(bytes)) => intake.feed(bytes, &mut seen).unwrap(),
+                Some(Piece::Decoded(piece)) => {
+                    decoded += 1;
+                    let mut line = Some(0);
+                    while let Some(from) = line {
+                        line = intake.feed_decoded(piece, from, about, &mut seen).unwrap();
+                    }
+                }
+                None => (),
+            }
+        }
+        intake.close(&mut seen).unwrap();
+        seen.account = format!("{:?}", intake.report());
+        (seen, decoded)
+    }
+
+    /// Some megabytes of what may stand in a stream.
+    fn stream(start: &str) -> Vec<u8> {
+        let mut stream = start.as_bytes().to_vec();
+        for number in 0..12_000 {
+            let line = match number % 4000 {
+                17 => "\r\n".to_owned(),
+                18 => "no JSON {\"type\":\"a\",\"n\":1} {\"type\":\"b\"\n".to_owned(),
+                19 => "[{\"type\":\"a\"}, 3, {\"type\":\"b\"}]\n".to_owned(),
+                20 => "{\"type\":\"half\",\"of\":\"\\ud83d\"}\r\n".to_owned(),
+                21 => format!(
+                    "{{\"type\":\"long\",\"text\":\"{}\"}}\n",
+                    "é".repeat(100_000)
+                ),
+                22 => format!(
+                    "{{\"type\":\"longer\",\"text\":\"{}\"}}\n",
+                    "x".repeat(2 << 20)
+                ),
+                23 => format!(
+                    "{{\"type\":\"too long\",\"text\":\"{}\"}}\n",
+                    "x".repeat(4 << 20)
+                ),
+                24 => format!(
+                    "{{\"type\":\"many\",\"list\":[{}0]}}\n",
+                    "0,".repeat(30_000)
+                ),
+                25 => "{\"type\":\"cut\",\"text\":\"\n".to_owned(),
+                26 => "{\"type\":\"not UTF-8\",\"text\":\"\u{0}\"}\n".replace('\u{0}', "?"),
+                at if at % 7 == 0 => format!("{{\"type\":\"b\",\"a\":{{\"n\":{at}.5e3}}}}\r\n"),
+                at => format!("{{\"type\":\"a\",\"id\":{at},\"text\":\"word {number} \\n\"}}\n"),
+            };
+            let start = stream.len();
+            stream.extend_from_slice(line.as_bytes());
+            if number % 4000 == 26 {
+                stream[start + line.len() - 4] = 0xff;
+            }
+        }
+        stream.extend_from_slice(b"{\"type\":\"last, no LF\"}");
+        stream
+    }
+
+    #[test]
+    fn what_is_decoded_ahead_is_what_would_be_parsed() {
+        let folder = tempfile::tempdir().unwrap();
+        for (number, start) in ["", "\u{feff}", "{\n\"type\": 1,\n"].iter().enumerate() {
+            let stream = stream(start);
+            let expected = at_once(&stream);
+            let path = folder.path().join(number.to_string());
+            fs::write(&path, &stream).unwrap();
+            for about in [1, 4096, usize::MAX] {
+                let (seen, _) = ahead(Source::open(&path).unwrap(), about);
+                assert!(seen == expected, "{start:?}, {about} bytes at a time");
+            }
+            let mut packer = flate2::write::GzEncoder::new(Vec::new(), Default::default());
+            packer.write_all(&stream).unwrap();
+            fs::write(&path, packer.finish().unwrap()).unwrap();
+            let (seen, _) = ahead(Source::open(&path).unwrap(), 4096);
+            assert!(seen == expected, "{start:?}, compressed");
+        }
+    }
+
+    #[test]
+    fn a_big_file_is_decoded_by_other_threads() {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("big");
+        fs::write(
+            &path,
+            b"{\"type\":\"a\",\"n\":[1,2,3,4,5,6,7]}\n".repeat(500_000),
+        )
+        .unwrap();
+        let (_, decoded) = ahead(Source::open(&path).unwrap(), usize::MAX);
+        assert_eq!(decoded > 0, cores > 1);
+    }
+
+    #[test]
+    fn a_stream_is_handed_out_as_it_comes() {
+        let (read, mut write) = std::io::pipe().unwrap();
+        let mut source = Ahead::new(Source::reader(read, "pipe"));
+        for part in [&b"{\"type\":"[..], b"\"a\"}\n{", b"}\n"] {
+            write.write_all(part).unwrap();
+            // The first bytes are looked at before they are handed out.
+            assert!(source.advance().unwrap());
+            assert!(matches!(source.piece(), Some(Piece::Bytes(bytes)) if bytes == part));
+        }
+        drop(write);
+        assert!(!source.advance().unwrap());
+        assert!(source.piece().is_none());
+    }
+
+    #[test]
+    fn what_can_be_read_comes_before_the_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cut.gz");
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), Default::default());
+        packer.write_all(&stream("")).unwrap();
+        let packed = packer.finish().unwrap();
+        fs::write(&path, &packed[..packed.len() / 2]).unwrap();
+        let mut source = Ahead::new(Source::open(&path).unwrap());
+        let mut size = 0;
+        let error = loop {
+            match source.advance() {
+                Ok(more) => assert!(more, "no error"),
+                Err(error) => break error,
+            }
+            size += match source.piece() {
+                Some(Piece::Bytes(bytes)) => bytes.len(),
+                Some(Piece::Decoded(piece)) => piece.bytes().len(),
+                None => 0,
+            };
+        };
+        assert!(matches!(error, SourceError::Cut { .. }));
+        assert!(size > 1 << 20);
+        assert!(!source.advance().unwrap());
+    }
+
+    #[test]
+    fn a_thread_that_is_gone_is_not_waited_for_long() {
+        let job = Job {
+            raw: Raw::Bytes(b"{}\n".to_vec()),
+            taken: AtomicBool::new(true), // by a thread that a fork has left behind
+            decoded: OnceLock::new(),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "{}\n").unwrap();
+        let mut source = Ahead::new(Source::open(&path).unwrap());
+        source.jobs.push_back(Arc::new(job));
+        assert!(source.advance().unwrap());
+        assert!(matches!(source.piece(), Some(Piece::Bytes(b"{}\n"))));
+    }
+}

@@ -1,0 +1,121 @@
+"""A big file is decoded ahead by other threads; what comes out tells nothing of it."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import os
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+
+from .mutate import mutated, repeated
+from .truth import recordings
+
+SIZE = 3_000_000
+SMALL = [stream for stream in recordings() if stream.path.stat().st_size < 12_000]
+FOLDERS = ("acp-claude", "claude", "codex", "copilot", "droid", "evosci", "gemini", "kimi", "opencode", "pi", "qwen")
+
+
+def big(folder: str) -> bytes:
+    """Streams of a folder again and again: with other values, with damage, and as they are."""
+    rng = random.Random(folder)
+    streams = [stream.data for stream in SMALL if stream.name.startswith(folder + "/")]
+    parts: list[bytes] = []
+    size = 0
+    while size < SIZE:
+        change = rng.choice((mutated, repeated, None))
+        data = rng.choice(streams)
+        parts.append(data if change is None else change(data, rng))
+        size += len(parts[-1])
+    return b"".join(parts)
+
+
+def told(parser: Any) -> Any:
+    return parser.run.to_dict(), parser.run.ledger, parser.report
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_big_file_gives_what_its_bytes_give(folder: str, tmp_path: Path) -> None:
+    data = big(folder)
+    path = tmp_path / "big.jsonl"
+    path.write_bytes(data)
+    parser = headrace.Parser(spans=True)
+    expected = list(
+        itertools.chain.from_iterable(parser.feed(data[at : at + 50_000]) for at in range(0, len(data), 50_000))
+    )
+    expected += parser.close()
+    events = headrace.events(path, spans=True)
+    assert list(events) == expected
+    assert told(events) == told(parser)
+    assert headrace.reduce(path).to_dict() == parser.run.to_dict()
+
+    def read(source: Any) -> list[Any]:
+        return [(record.line, record.offset, record.raw, record.type) for record in headrace.records(source)]
+
+    assert read(path) == read([data])
+
+
+def test_a_big_compressed_file_gives_what_its_bytes_give(tmp_path: Path) -> None:
+    data = big("pi")
+    path = tmp_path / "big.jsonl.gz"
+    path.write_bytes(gzip.compress(data, 1))
+    assert [record.raw for record in headrace.records(path)] == [record.raw for record in headrace.records([data])]
+
+
+def dicts(path: Path) -> list[Any]:
+    return [record.to_dict() for record in headrace.records(path)]
+
+
+def test_many_big_files_can_be_read_side_by_side(tmp_path: Path) -> None:
+    paths = [tmp_path / folder for folder in ("pi", "claude", "codex")]
+    for path in paths:
+        path.write_bytes(big(path.name))
+    expected = [dicts(path) for path in paths]
+    found: dict[Path, list[Any]] = {}
+    threads = [threading.Thread(target=lambda path=path: found.update({path: dicts(path)})) for path in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[path] for path in paths] == expected
+
+
+def test_a_reader_that_is_dropped_in_the_middle_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "big.jsonl"
+    path.write_bytes(big("pi"))
+
+    def tasks() -> int:
+        return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
+
+    for _ in itertools.islice(headrace.events(path), 10_000):
+        pass
+    before = tasks()
+    for _ in range(20):
+        for _ in itertools.islice(headrace.events(path), 10_000):
+            pass
+    assert tasks() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
+def test_a_forked_child_reads_big_files_too(tmp_path: Path) -> None:
+    """The threads stay with the parent."""
+    path = tmp_path / "big.jsonl"
+    path.write_bytes(big("pi"))
+    expected = dicts(path)
+    begun = headrace.records(path)
+    before = [record.to_dict() for record in itertools.islice(begun, len(expected) * 2 // 3)]
+    child = os.fork()
+    if child == 0:
+        right = dicts(path) == expected
+        if headrace.backend == "native":  # a file object of Python has one place for both
+            right = right and before + [record.to_dict() for record in begun] == expected
+        os._exit(0 if right else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert before + [record.to_dict() for record in begun] == expected or headrace.backend == "python"
