@@ -38,6 +38,7 @@ lint: .venv/built ## ruff, mypy --strict, rustfmt, clippy, and the tests of the 
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	cargo fmt --check
+	cargo fmt --check --manifest-path rust/fuzz/Cargo.toml
 	cargo clippy --all-targets -- -D warnings
 	cargo test -q -p headrace-core
 
@@ -46,6 +47,7 @@ format: .venv/built ## format all code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	cargo fmt
+	cargo fmt --manifest-path rust/fuzz/Cargo.toml
 
 bench: .venv/built ## figures, ours and those of peers in one run, into docs/benchmarks.md
 	$(EXTRA) 'headrace[bench]'

@@ -42,7 +42,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
         // The parser takes many times as long as the decoder.
-        if run % 8 != 0 && let Some(options) = input.get_mut(1) {
+        if run % 8 != 0
+            && let Some(options) = input.get_mut(1)
+        {
             *options |= 1;
         }
         let failed = std::panic::catch_unwind(|| headrace_fuzz::check(&input)).is_err();

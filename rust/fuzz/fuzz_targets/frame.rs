@@ -12,9 +12,17 @@ type Lines = Vec<(u64, u64, u64, Vec<u8>, bool, bool)>;
 type Records = Vec<(u64, u64, u64, bool, bool, Vec<u8>)>;
 
 fuzz_target!(|input: &[u8]| {
-    let [limit, count, rest @ ..] = input else { return };
-    let limit = if limit % 4 == 0 { u64::from(*limit) } else { DEFAULT_MAX_LINE_BYTES };
-    let Some((sizes, stream)) = rest.split_at_checked(usize::from(count % 16)) else { return };
+    let [limit, count, rest @ ..] = input else {
+        return;
+    };
+    let limit = if limit % 4 == 0 {
+        u64::from(*limit)
+    } else {
+        DEFAULT_MAX_LINE_BYTES
+    };
+    let Some((sizes, stream)) = rest.split_at_checked(usize::from(count % 16)) else {
+        return;
+    };
     let mut chunks = Vec::new();
     let mut left = stream;
     for size in sizes.iter().cycle().take(2 * stream.len()) {
@@ -28,11 +36,16 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!((lines(&chunks, limit), read(&chunks, limit)), whole);
 
     let ((framed, bom), (records, report)) = whole;
-    let Ok((framed, bom)) = framed.map(|framed| (framed, bom)) else { return };
+    let Ok((framed, bom)) = framed.map(|framed| (framed, bom)) else {
+        return;
+    };
     let sizes: u64 = framed.iter().map(|line| line.2).sum();
     assert_eq!(sizes + bom, stream.len() as u64);
     assert_eq!(report.bytes(), stream.len() as u64);
-    assert_eq!(report.lines, report.records + report.malformed + report.blank);
+    assert_eq!(
+        report.lines,
+        report.records + report.malformed + report.blank
+    );
     assert_eq!(report.lines, framed.len() as u64);
     for (_, offset, _, _, salvaged, raw) in records {
         assert!(stream[offset as usize..].starts_with(&raw));
@@ -44,25 +57,50 @@ fn lines(chunks: &[&[u8]], limit: u64) -> (Result<Lines, String>, u64) {
     let mut framer = Framer::new(limit);
     let mut lines = Vec::new();
     let mut take = |line: Line<'_>| {
-        let Line { number, offset, size, body, ended, too_long } = line;
+        let Line {
+            number,
+            offset,
+            size,
+            body,
+            ended,
+            too_long,
+        } = line;
         lines.push((number, offset, size, body.to_vec(), ended, too_long));
         Ok::<_, Error>(())
     };
-    let result = chunks.iter().try_for_each(|chunk| framer.feed(chunk, &mut take));
+    let result = chunks
+        .iter()
+        .try_for_each(|chunk| framer.feed(chunk, &mut take));
     let result = result.and_then(|()| framer.close(&mut take));
-    (result.map(|()| lines).map_err(|error| error.to_string()), framer.take_bom())
+    (
+        result.map(|()| lines).map_err(|error| error.to_string()),
+        framer.take_bom(),
+    )
 }
 
 fn read(chunks: &[&[u8]], max_line_bytes: u64) -> (Records, Report) {
-    let mut intake = Intake::new(Options { strict: false, max_line_bytes });
+    let mut intake = Intake::new(Options {
+        strict: false,
+        max_line_bytes,
+    });
     let mut records = Vec::new();
     let mut take = |record: Record<'_>, report: &mut Report| {
         report.event(&record);
-        let Record { line, offset, share, lossy, salvaged, raw, .. } = record;
+        let Record {
+            line,
+            offset,
+            share,
+            lossy,
+            salvaged,
+            raw,
+            ..
+        } = record;
         records.push((line, offset, share, lossy, salvaged, raw.to_vec()));
         Ok::<_, Error>(())
     };
-    let result = chunks.iter().try_for_each(|chunk| intake.feed(chunk, &mut take));
+    let result = chunks
+        .iter()
+        .try_for_each(|chunk| intake.feed(chunk, &mut take));
     let _ = result.and_then(|()| intake.close(&mut take));
     (records, intake.report().clone())
 }

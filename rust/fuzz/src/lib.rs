@@ -45,17 +45,25 @@ struct Recording {
 impl Recording {
     fn new(packed: &[u8]) -> Self {
         let mut stream = Vec::new();
-        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(packed), &mut stream).expect("a recording");
+        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(packed), &mut stream)
+            .expect("a recording");
         let mut parser = Parser::new(None, Kinds::NONE, Options::default());
-        let read = parser.feed(&stream, &mut NoOutput).and_then(|()| parser.close(&mut NoOutput));
+        let read = parser
+            .feed(&stream, &mut NoOutput)
+            .and_then(|()| parser.close(&mut NoOutput));
         read.expect("nothing is strict");
-        Recording { dialect: parser.detection().map(|found| found.dialect), shapes: shapes_of(&stream) }
+        Recording {
+            dialect: parser.detection().map(|found| found.dialect),
+            shapes: shapes_of(&stream),
+        }
     }
 }
 
 /// Panics if the stream that the input makes is read otherwise with templates than without.
 pub fn check(input: &[u8]) {
-    let [recording, options, chunk, program @ ..] = input else { return };
+    let [recording, options, chunk, program @ ..] = input else {
+        return;
+    };
     let recording = &RECORDINGS[usize::from(*recording) % RECORDINGS.len()];
     let lines = Maker::new(program, &recording.shapes, &MADE_UP).lines();
     decode(&lines);
@@ -70,17 +78,35 @@ pub fn check(input: &[u8]) {
     if options & 0x80 != 0 {
         stream.extend(end);
     }
-    let chunk = if *chunk == 0 { stream.len().max(1) } else { usize::from(*chunk) * 8 - 7 };
+    let chunk = if *chunk == 0 {
+        stream.len().max(1)
+    } else {
+        usize::from(*chunk) * 8 - 7
+    };
     let parser = || {
         let kinds = Kinds::EVENTS.with(Kind::State);
-        Parser::new(dialect, kinds, Options { strict, ..Options::default() }).with_records()
+        Parser::new(
+            dialect,
+            kinds,
+            Options {
+                strict,
+                ..Options::default()
+            },
+        )
+        .with_records()
     };
     let with = read(parser(), &stream, chunk);
     let without = read(parser().without_templates(), &stream, chunk);
     assert_eq!(with, without, "{}", stream.escape_ascii());
 }
 
-const PATHS: [&[&str]; 5] = [&["type"], &["message", "content"], &["a", "b"], &["n"], &["params", "update"]];
+const PATHS: [&[&str]; 5] = [
+    &["type"],
+    &["message", "content"],
+    &["a", "b"],
+    &["n"],
+    &["params", "update"],
+];
 
 fn decode(lines: &[Vec<u8>]) {
     let mut with = Decoder::new();
@@ -90,7 +116,12 @@ fn decode(lines: &[Vec<u8>]) {
         let (found, want) = match (with.parse(line), without.parse(line)) {
             (Ok(found), Ok(want)) => (found, want),
             (Err(JsonError { offset, reason }), Err(want)) => {
-                assert_eq!((offset, reason), (want.offset, want.reason), "{}", line.escape_ascii());
+                assert_eq!(
+                    (offset, reason),
+                    (want.offset, want.reason),
+                    "{}",
+                    line.escape_ascii()
+                );
                 continue;
             }
             (found, want) => panic!("{found:?}, not {want:?}: {}", line.escape_ascii()),
@@ -102,7 +133,10 @@ fn decode(lines: &[Vec<u8>]) {
         let spots = known.spots(&PATHS, found.root(), shape);
         let wanted = unknown.spots(&PATHS, want.root(), None);
         for (spot, wanted) in spots.into_iter().zip(wanted) {
-            assert_eq!(found.root().at(spot).map(|it| it.raw()), want.root().at(wanted).map(|it| it.raw()));
+            assert_eq!(
+                found.root().at(spot).map(|it| it.raw()),
+                want.root().at(wanted).map(|it| it.raw())
+            );
         }
     }
 }
@@ -112,17 +146,34 @@ fn same<'a>(value: Value<'a>, other: Value<'a>) -> bool {
     scalars(value) == scalars(other)
         && value.items().count() == other.items().count()
         && value.entries().count() == other.entries().count()
-        && value.items().zip(other.items()).all(|(value, other)| same(value, other))
-        && value.entries().zip(other.entries()).all(|((key, value), (name, other))| {
-            (key.is_lossy(), key.wtf8()) == (name.is_lossy(), name.wtf8()) && same(value, other)
-        })
+        && value
+            .items()
+            .zip(other.items())
+            .all(|(value, other)| same(value, other))
+        && value
+            .entries()
+            .zip(other.entries())
+            .all(|((key, value), (name, other))| {
+                (key.is_lossy(), key.wtf8()) == (name.is_lossy(), name.wtf8()) && same(value, other)
+            })
 }
 
 /// What can be asked of a value that holds no others.
 fn scalars<'a>(value: Value<'a>) -> impl PartialEq + 'a {
     (
-        (value.kind(), value.raw(), value.len(), value.as_bool(), value.number(), value.is_integer()),
-        (value.as_i64(), value.as_u64(), value.as_f64().map(f64::to_bits)),
+        (
+            value.kind(),
+            value.raw(),
+            value.len(),
+            value.as_bool(),
+            value.number(),
+            value.is_integer(),
+        ),
+        (
+            value.as_i64(),
+            value.as_u64(),
+            value.as_f64().map(f64::to_bits),
+        ),
         value.as_str().map(|text| (text.is_lossy(), text.wtf8())),
     )
 }
@@ -130,13 +181,21 @@ fn scalars<'a>(value: Value<'a>) -> impl PartialEq + 'a {
 /// All that comes out of a parser, in one text.
 fn read(mut parser: Parser, stream: &[u8], chunk: usize) -> String {
     let mut told = Told(String::new());
-    let fed = stream.chunks(chunk).try_for_each(|chunk| parser.feed(chunk, &mut told));
+    let fed = stream
+        .chunks(chunk)
+        .try_for_each(|chunk| parser.feed(chunk, &mut told));
     let result = fed.and_then(|()| parser.close(&mut told));
     let Told(mut text) = told;
     let exit = Exit::default();
     let run = parser.run(&exit).to_raw();
     let run = String::from_utf8_lossy(&run);
-    write!(text, "{result:?} {:?} {:?} {run}", parser.offset(), parser.report()).expect("a string");
+    write!(
+        text,
+        "{result:?} {:?} {:?} {run}",
+        parser.offset(),
+        parser.report()
+    )
+    .expect("a string");
     text
 }
 
@@ -157,9 +216,24 @@ impl Sink for Told {
 
 impl Output for Told {
     fn record(&mut self, record: &Record<'_>) {
-        let Record { raw, line, offset, share, lossy, salvaged, has_lone_surrogate, .. } = record;
-        let kind = (record.kind().as_deref().map(str::to_owned), record.native_type().map(|kind| kind.wtf8().to_vec()));
-        self.note(format_args!("{line} {offset} {share} {lossy} {salvaged} {has_lone_surrogate} {kind:?} {}", raw.len()));
+        let Record {
+            raw,
+            line,
+            offset,
+            share,
+            lossy,
+            salvaged,
+            has_lone_surrogate,
+            ..
+        } = record;
+        let kind = (
+            record.kind().as_deref().map(str::to_owned),
+            record.native_type().map(|kind| kind.wtf8().to_vec()),
+        );
+        self.note(format_args!(
+            "{line} {offset} {share} {lossy} {salvaged} {has_lone_surrogate} {kind:?} {}",
+            raw.len()
+        ));
     }
 
     fn malformed(&mut self, line: &Malformed) {

@@ -21,7 +21,10 @@ impl Shape {
         let doc = tape.parse(text).ok()?;
         let mut values = Vec::new();
         find_values(doc.root(), text, &mut values);
-        Some(Shape { text: text.to_vec(), values })
+        Some(Shape {
+            text: text.to_vec(),
+            values,
+        })
     }
 
     /// What is left of the text without its values.
@@ -40,8 +43,12 @@ fn find_values(value: Value<'_>, text: &[u8], found: &mut Vec<Range<usize>>) {
     match value.kind() {
         Kind::String => found.push(start + 1..end - 1),
         Kind::Number => found.push(start..end),
-        Kind::Array => value.items().for_each(|item| find_values(item, text, found)),
-        Kind::Object => value.entries().for_each(|(_, member)| find_values(member, text, found)),
+        Kind::Array => value
+            .items()
+            .for_each(|item| find_values(item, text, found)),
+        Kind::Object => value
+            .entries()
+            .for_each(|(_, member)| find_values(member, text, found)),
         Kind::Null | Kind::Bool => {}
     }
 }
@@ -49,8 +56,13 @@ fn find_values(value: Value<'_>, text: &[u8], found: &mut Vec<Range<usize>>) {
 /// The short lines of a recording, one of each shape.
 pub fn shapes_of(stream: &[u8]) -> Vec<Shape> {
     let mut seen = std::collections::HashSet::new();
-    let lines = stream.split(|&byte| byte == b'\n').filter(|line| line.len() <= MAX_LINE);
-    lines.filter_map(Shape::new).filter(|shape| seen.insert(shape.frame())).collect()
+    let lines = stream
+        .split(|&byte| byte == b'\n')
+        .filter(|line| line.len() <= MAX_LINE);
+    lines
+        .filter_map(Shape::new)
+        .filter(|shape| seen.insert(shape.frame()))
+        .collect()
 }
 
 /// Shapes that are near each other, or near some bound.
@@ -72,12 +84,17 @@ pub fn made_up() -> Vec<Shape> {
         "{}",
         "true",
     ];
-    let mut shapes: Vec<Shape> = texts.iter().filter_map(|text| Shape::new(text.as_bytes())).collect();
+    let mut shapes: Vec<Shape> = texts
+        .iter()
+        .filter_map(|text| Shape::new(text.as_bytes()))
+        .collect();
     for values in [64, 65, 130] {
         let text = format!("{{\"n\":[{}0],\"type\":\"x\"}}", "7,".repeat(values - 2));
         shapes.extend(Shape::new(text.as_bytes()));
     }
-    shapes.extend(Shape::new(format!("{{\"a\":\"{}\",\"b\":1,\"n\":\"x\"}}", "long ".repeat(810)).as_bytes()));
+    shapes.extend(Shape::new(
+        format!("{{\"a\":\"{}\",\"b\":1,\"n\":\"x\"}}", "long ".repeat(810)).as_bytes(),
+    ));
     shapes
 }
 
@@ -144,7 +161,16 @@ const NUMBERS: [&[u8]; 25] = [
     b"0x1",
 ];
 
-const OTHERS: [&[u8]; 8] = [b"null", b"true", b"{}", b"[]", b"[1,\"x\"]", b"{\"a\":1}", b"\"text\"", b"-5"];
+const OTHERS: [&[u8]; 8] = [
+    b"null",
+    b"true",
+    b"{}",
+    b"[]",
+    b"[1,\"x\"]",
+    b"{\"a\":1}",
+    b"\"text\"",
+    b"-5",
+];
 
 /// Runs a program: see [`step`](Maker::step) for what it can say.
 pub struct Maker<'p> {
@@ -157,7 +183,13 @@ pub struct Maker<'p> {
 
 impl<'p> Maker<'p> {
     pub fn new(program: &'p [u8], recorded: &'p [Shape], made_up: &'p [Shape]) -> Self {
-        Maker { program, recorded, made_up, lines: Vec::new(), bytes: 0 }
+        Maker {
+            program,
+            recorded,
+            made_up,
+            lines: Vec::new(),
+            bytes: 0,
+        }
     }
 
     pub fn lines(mut self) -> Vec<Vec<u8>> {
@@ -202,7 +234,11 @@ impl<'p> Maker<'p> {
             }
             // All the shapes in turn, one value changed: more than are tried.
             op @ 160..176 => {
-                let shapes = if op % 2 == 0 { self.recorded } else { self.made_up };
+                let shapes = if op % 2 == 0 {
+                    self.recorded
+                } else {
+                    self.made_up
+                };
                 for shape in shapes.iter().take(1 + op % 16) {
                     let line = self.filled(shape, 1);
                     self.push(line);
@@ -211,7 +247,12 @@ impl<'p> Maker<'p> {
             // An earlier line with one byte other, less or more, or cut.
             op @ 176..208 => {
                 let back = 1 + self.byte() % 8;
-                let Some(mut line) = self.lines.len().checked_sub(back).map(|at| self.lines[at].clone()) else {
+                let Some(mut line) = self
+                    .lines
+                    .len()
+                    .checked_sub(back)
+                    .map(|at| self.lines[at].clone())
+                else {
                     return;
                 };
                 let at = (self.byte() << 8 | self.byte()) % (line.len() + 1);
@@ -230,7 +271,11 @@ impl<'p> Maker<'p> {
             }
             // An earlier line again.
             op @ 224..240 => {
-                let again = self.lines.len().checked_sub(1 + op % 16).map(|at| self.lines[at].clone());
+                let again = self
+                    .lines
+                    .len()
+                    .checked_sub(1 + op % 16)
+                    .map(|at| self.lines[at].clone());
                 self.lines.extend(again);
             }
             // Many shapes.
@@ -248,7 +293,9 @@ impl<'p> Maker<'p> {
         if shape.values.is_empty() {
             return text;
         }
-        let mut chosen: Vec<usize> = (0..changes).map(|_| self.byte() % shape.values.len()).collect();
+        let mut chosen: Vec<usize> = (0..changes)
+            .map(|_| self.byte() % shape.values.len())
+            .collect();
         chosen.sort_unstable();
         chosen.dedup();
         // From the back, so that what is still to change stays where it is.
@@ -261,7 +308,11 @@ impl<'p> Maker<'p> {
                 0..128 => NUMBERS[how % NUMBERS.len()],
                 128..232 => self.take(how % 8 * 4 + how / 8 % 4),
                 _ => {
-                    let whole = if quoted { start - 1..end + 1 } else { start..end };
+                    let whole = if quoted {
+                        start - 1..end + 1
+                    } else {
+                        start..end
+                    };
                     text.splice(whole, OTHERS[how % OTHERS.len()].iter().copied());
                     continue;
                 }

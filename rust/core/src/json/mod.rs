@@ -42,20 +42,6 @@ impl Tape {
     }
 }
 
-/// Reads the value at the start of `text` and says how many bytes it took, blanks before it included. What follows is
-/// not looked at, so that records glued on one line cost no more than their length.
-pub fn parse_prefix<'a>(tape: &'a mut Tape, text: &'a [u8]) -> Result<(Doc<'a>, usize), JsonError> {
-    prefix::<false>(tape, text)
-}
-
-/// [`parse_prefix`] by the rules of [`Tape::parse_lax`].
-pub fn parse_prefix_lax<'a>(
-    tape: &'a mut Tape,
-    text: &'a [u8],
-) -> Result<(Doc<'a>, usize), JsonError> {
-    prefix::<true>(tape, text)
-}
-
 /// The length of the value at the start of `text`, blanks before it included, by the rules of [`Tape::parse_lax`], and
 /// without checking that its strings are UTF-8: how salvage finds whole objects in damaged text.
 pub(crate) fn extent_lax(tape: &mut Tape, text: &[u8]) -> Result<usize, JsonError> {
@@ -71,21 +57,6 @@ fn whole<'a, const LAX: bool>(tape: &'a mut Tape, text: &'a [u8]) -> Result<Doc<
         return Err(JsonError::new(end, Reason::TrailingData));
     }
     Ok(doc(tape, text, &parsed))
-}
-
-fn prefix<'a, const LAX: bool>(
-    tape: &'a mut Tape,
-    text: &'a [u8],
-) -> Result<(Doc<'a>, usize), JsonError> {
-    tape.trim(text);
-    match parse::value::<LAX>(text, &mut tape.nodes) {
-        Ok(parsed) => {
-            let text = utf8(&text[..parsed.end])?;
-            Ok((doc(tape, text, &parsed), parsed.end))
-        }
-        // Bytes that are no UTF-8 count first, as in a whole text, but only those that were read.
-        Err(error) => utf8(text.get(..error.offset).unwrap_or(text)).and(Err(error)),
-    }
 }
 
 fn doc<'a>(tape: &'a Tape, text: &'a str, parsed: &parse::Parsed) -> Doc<'a> {

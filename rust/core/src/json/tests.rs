@@ -101,10 +101,7 @@ fn random_damage_never_panics() {
         if let Ok(doc) = tape.parse(&text) {
             printed(doc.root());
         }
-        let _ = parse_prefix(&mut tape, &text)
-            .map(|(doc, used)| assert!(used > 0 && doc.root().raw().len() <= used));
         let _ = tape.parse_lax(&text);
-        let _ = parse_prefix_lax(&mut tape, &text);
     }
 }
 
@@ -300,10 +297,6 @@ fn utf8_to_the_letter() {
         assert_eq!(refused(&text), (6, Reason::InvalidUtf8));
         let long = [b"\"", [b'x'; 300].as_slice(), bad, b"\""].concat();
         assert_eq!(refused(&long), (301, Reason::InvalidUtf8));
-        assert_eq!(
-            parse_prefix(&mut Tape::new(), &long).unwrap_err().reason,
-            Reason::InvalidUtf8
-        );
     }
 }
 
@@ -572,34 +565,6 @@ fn lax_takes_what_salvage_needs() {
         assert!(tape.parse_lax(bad.as_bytes()).is_err(), "{bad}");
     }
     assert!(tape.parse_lax(b"\"\xff\"").is_err());
-}
-
-#[test]
-fn prefixes() {
-    let mut tape = Tape::new();
-    let glued = b" {\"a\":1}{\"b\":\"\x01\"}[NaN] \xff";
-    let (doc, used) = parse_prefix(&mut tape, glued).unwrap();
-    assert_eq!((doc.root().raw(), used), (&b"{\"a\":1}"[..], 8));
-    assert_eq!(
-        parse_prefix(&mut tape, &glued[8..]).unwrap_err(),
-        JsonError {
-            offset: 6,
-            reason: Reason::ControlCharacter
-        }
-    );
-    let (doc, used) = parse_prefix_lax(&mut tape, &glued[8..]).unwrap();
-    assert_eq!((doc.root().len(), used), (1, 9));
-    let (doc, used) = parse_prefix_lax(&mut tape, &glued[17..]).unwrap();
-    assert_eq!((doc.root().raw(), used), (&b"[NaN]"[..], 5));
-    assert_eq!(
-        parse_prefix(&mut tape, b"{\"a\":1").unwrap_err(),
-        JsonError {
-            offset: 6,
-            reason: Reason::UnexpectedEnd
-        }
-    );
-    let (doc, used) = parse_prefix(&mut tape, b"12abc").unwrap();
-    assert_eq!((doc.root().as_i64(), used), (Some(12), 2));
 }
 
 /// Walks the JSON test suite of Nicolas Seriot where it lies beside the repository.
