@@ -270,3 +270,17 @@ def test_the_command_adds_up_files(tmp_path: Path) -> None:
     assert (missing.exit_code, missing.stdout) == (2, "")
     nothing = CliRunner().invoke(app, ["usage", str(tmp_path)])
     assert nothing.stdout.splitlines()[1].split() == ["total", "0", "-", "-", "-", "-"]
+
+
+def test_costs_add_up_the_same_on_every_python() -> None:
+    """Python 3.12 made ``sum`` more exact, which the native backend is not."""
+    cost = 0.1
+    records = [
+        {"type": "message_end", "message": {"role": "assistant", "content": [], "usage": {"cost": {"total": cost}}}}
+        for _ in range(10)
+    ]
+    data = b"".join(json.dumps(record).encode() + b"\n" for record in records)
+    run = headrace.reduce(data, dialect="pi")
+    expected = cost + cost + cost + cost + cost + cost + cost + cost + cost + cost
+    assert expected != 1.0
+    assert run.cost_usd == run.usage.calls["cost_usd"] == expected

@@ -6,6 +6,7 @@ from datetime import datetime
 from importlib import metadata
 from typing import Any
 
+from ._sum import add_up
 from .result import Estimate, sums
 
 __all__ = ["Prices", "estimated"]
@@ -71,7 +72,7 @@ def estimated(entries: list[dict[str, Any]]) -> Estimate:
         elif has_tokens(entry):
             unpriced.setdefault(model, []).append(entry)
     return Estimate(
-        usd=sum(by_model.values()) if by_model else None,
+        usd=add_up(by_model.values()) if by_model else None,
         by_model=by_model,
         unpriced={
             model: {"calls": sum(entry["kind"] == "call" for entry in rows), **sums(rows)}

@@ -15,6 +15,7 @@ from typing import Any
 
 from . import _backend
 from ._drift import files_under
+from ._sum import add_up
 from .dump import dumps
 from .result import COUNTERS, Estimate, Usage
 
@@ -346,7 +347,7 @@ def _beyond(totals: list[dict[str, Any]], calls: list[Entry]) -> Entry | None:
     for name in COUNTERS:
         printed = [total[name] for total in totals if total[name] is not None]
         told = [call[name] for call in calls if call[name] is not None]
-        more = sum(printed) - sum(told)
+        more = add_up(printed) - add_up(told)
         if printed and (more > 1e-9 or not told):  # costs are sums of floats
             rest[name] = more
     return rest if any(rest.values()) else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ._sum import add_up
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -206,7 +208,7 @@ def sums(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
     rows = list(rows)
     for name in COUNTERS:
         known = [row[name] for row in rows if row[name] is not None]
-        added[name] = sum(known) if known else None
+        added[name] = add_up(known) if known else None
     return added
 
 
@@ -214,7 +216,7 @@ def _added(entries: list[dict[str, Any]]) -> dict[str, Any]:
     added = {"calls": sum(entry["kind"] == "call" for entry in entries), **sums(entries)}
     if any("estimated_usd" in entry for entry in entries):
         priced = [entry["estimated_usd"] for entry in entries if entry["estimated_usd"] is not None]
-        added["estimated_usd"] = sum(priced) if priced else None
+        added["estimated_usd"] = add_up(priced) if priced else None
     return added
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..._sum import add_up
 from ..emit import count
 from ..event import Event
 
@@ -204,7 +205,7 @@ def _sum(calls: list[ModelCall]) -> dict[str, Any]:
     total: dict[str, Any] = {"count": len(calls)}
     for name, key in _COUNTERS:
         known = [call.usage[key] for call in calls if call.usage.get(key) is not None]
-        total[name] = sum(known) if known else None
+        total[name] = add_up(known) if known else None
     return total
 
 
