@@ -7,8 +7,10 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::event::Place;
-use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, MAX_TEXT_BYTES};
-use crate::json::{Decoder, Fitted, JsonError, Paths, Reason, Spot, Str, Tape, Text, Value};
+use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, Lines, MAX_TEXT_BYTES, Rest};
+use crate::json::{
+    Decoder, Doc, JsonError, Paths, Pattern, Plans, Reason, Spot, Str, Tape, Text, Value,
+};
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
 use document::Held;
@@ -22,7 +24,9 @@ pub const NOT_AN_OBJECT: &str = "not an object";
 /// One JSON object of the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    pub value: Value<'a>,
+    /// What it says. Some string may have an unpaired half of a surrogate pair: its own or, in an array's line, one of a
+    /// neighbour.
+    pub json: Doc<'a>,
     /// The bytes of its JSON text as they came.
     pub raw: &'a [u8],
     /// Number of its line, 1-based.
@@ -35,19 +39,20 @@ pub struct Record<'a> {
     pub lossy: bool,
     /// It comes from a malformed line.
     pub salvaged: bool,
-    /// Some string of it (or of a neighbour, in an array's line) has an unpaired half of a surrogate pair.
-    pub has_lone_surrogate: bool,
-    /// How it fits what other records had in common before it.
-    pub fitted: Option<Fitted<'a>>,
     /// Its `type`, if that is a string.
     pub kind: Option<Str<'a>>,
 }
 
 impl<'a> Record<'a> {
+    #[inline]
+    pub fn value(&self) -> Value<'a> {
+        self.json.root()
+    }
+
     /// What a harness calls this kind of record: `type`, else `method`, else `msg.type`, `message.type` or
     /// `update.sessionUpdate`, else `role`.
     pub fn native_type(&self) -> Option<Str<'a>> {
-        self.kind.or_else(|| native_type(self.value))
+        self.kind.or_else(|| native_type(self.value()))
     }
 
     /// Its `type`, if that is a string.
@@ -59,7 +64,18 @@ impl<'a> Record<'a> {
     /// [`Paths::spots`] in this record.
     #[inline]
     pub fn spots<const N: usize>(&self, paths: &[&[&str]; N], known: &mut Paths<N>) -> [Spot; N] {
-        known.spots(paths, self.value, self.fitted.map(|fitted| fitted.shape()))
+        known.spots(paths, &self.json)
+    }
+
+    /// [`Plans::of`] this record, if it fits a pattern.
+    #[inline]
+    pub fn plan<T: Copy>(
+        &self,
+        known: &mut Plans<T>,
+        make: impl FnOnce(&Pattern) -> Option<T>,
+    ) -> Option<T> {
+        let pattern = self.json.fitted()?.pattern();
+        known.of(pattern, || make(pattern))
     }
 
     /// Where it stands in the stream.
@@ -261,7 +277,12 @@ impl Intake {
             reader,
             failed,
         } = self;
-        let result = framer.feed(chunk, &mut |line| reader.line(&line, failed, consumer));
+        let mut lines = Reading {
+            reader,
+            failed,
+            consumer,
+        };
+        let result = framer.feed(chunk, &mut lines);
         self.reader.report.blank_bytes += self.framer.take_bom();
         result
     }
@@ -277,7 +298,12 @@ impl Intake {
             reader,
             failed,
         } = self;
-        framer.close(&mut |line| reader.line(&line, failed, consumer))?;
+        let mut lines = Reading {
+            reader,
+            failed,
+            consumer,
+        };
+        framer.close(&mut lines)?;
         reader.document(failed, consumer)?;
         reader.decoder = Decoder::new(); // a run may be kept for long, and needs no templates
         Ok(())
@@ -291,25 +317,73 @@ impl Intake {
     }
 }
 
-impl Reader {
+/// An intake that takes lines.
+struct Reading<'i, C> {
+    reader: &'i mut Reader,
+    failed: &'i mut Option<Malformed>,
+    consumer: &'i mut C,
+}
+
+impl<E: From<Error>, C: Consumer<E>> Lines<E> for Reading<'_, C> {
     #[inline]
-    fn line<E: From<Error>>(
-        &mut self,
-        line: &Line<'_>,
-        failed: &mut Option<Malformed>,
-        consumer: &mut impl Consumer<E>,
-    ) -> Result<(), E> {
-        self.report.lines += 1;
-        if self.held.is_some() {
-            return self.hold(line, failed, consumer);
-        }
-        self.read(line, failed, consumer)
+    fn ahead(&mut self, rest: Rest<'_>) -> Result<Option<u64>, E> {
+        self.reader.ahead(rest, self.consumer)
     }
 
+    #[inline]
+    fn line(&mut self, line: Line<'_>, asked: bool) -> Result<(), E> {
+        let Reading {
+            reader,
+            failed,
+            consumer,
+        } = self;
+        reader.report.lines += 1;
+        match reader.held {
+            Some(_) => reader.hold(&line, failed, *consumer),
+            None => reader.read(&line, asked, failed, *consumer),
+        }
+    }
+}
+
+impl Reader {
+    /// Takes a line that is like others before it: no need to look for its end first.
+    #[inline]
+    fn ahead<E>(
+        &mut self,
+        rest: Rest<'_>,
+        consumer: &mut impl Consumer<E>,
+    ) -> Result<Option<u64>, E> {
+        if self.held.is_some() {
+            return Ok(None);
+        }
+        let Some((json, raw)) = self.decoder.parse_line(rest.bytes) else {
+            return Ok(None);
+        };
+        let share = raw.len() as u64 + 1 + u64::from(rest.bytes[raw.len()] == b'\r');
+        self.at_start = false;
+        self.report.lines += 1;
+        self.report.records += 1;
+        let [kind] = self.types.spots(&TYPE, &json);
+        let record = Record {
+            json,
+            raw,
+            line: rest.number,
+            offset: rest.offset,
+            share,
+            lossy: false,
+            salvaged: false,
+            kind: json.at(kind).and_then(|kind| kind.as_str()),
+        };
+        consumer.record(record, &mut self.report)?;
+        Ok(Some(share))
+    }
+
+    /// `asked`: it is known to be unlike the others before it.
     #[inline]
     fn read<E: From<Error>>(
         &mut self,
         line: &Line<'_>,
+        asked: bool,
         failed: &mut Option<Malformed>,
         consumer: &mut impl Consumer<E>,
     ) -> Result<(), E> {
@@ -323,28 +397,30 @@ impl Reader {
         if line.too_long {
             return self.malformed(line, "line too long", failed, consumer);
         }
-        let doc = match decoder.parse(line.body) {
+        let parsed = match asked {
+            true => decoder.parse_unlike(line.body),
+            false => decoder.parse(line.body),
+        };
+        let doc = match parsed {
             Ok(doc) => doc,
             Err(error) => return self.not_json(line, error, at_start, failed, consumer),
         };
         report.records += 1;
-        let value = doc.root();
-        if value.is_object() {
-            let [kind] = types.spots(&TYPE, value, doc.fitted().map(|fitted| fitted.shape()));
+        if doc.is_object() {
+            let [kind] = types.spots(&TYPE, &doc);
             let record = Record {
-                value,
+                json: doc,
                 raw: line.body,
                 line: line.number,
                 offset: line.offset,
                 share: line.size,
                 lossy: false,
                 salvaged: false,
-                has_lone_surrogate: doc.has_lone_surrogate(),
-                fitted: doc.fitted(),
-                kind: value.at(kind).and_then(|kind| kind.as_str()),
+                kind: doc.at(kind).and_then(|kind| kind.as_str()),
             };
             return consumer.record(record, report);
         }
+        let value = doc.root();
         if value.is_empty() {
             report.ignore_bytes(line.size, NOT_AN_OBJECT);
             return Ok(());
@@ -365,15 +441,13 @@ impl Reader {
                 continue;
             }
             let record = Record {
-                value,
+                json: doc.part(value),
                 raw,
                 line: line.number,
                 offset: line.offset + start,
                 share,
                 lossy: false,
                 salvaged: false,
-                has_lone_surrogate: doc.has_lone_surrogate(),
-                fitted: None,
                 kind: string_at(value, "type"),
             };
             consumer.record(record, report)?;
@@ -415,15 +489,13 @@ impl Reader {
             self.report.salvaged += 1;
             self.report.lossy += u64::from(lossy);
             let record = Record {
-                value: doc.root(),
+                json: doc,
                 raw,
                 line: line.number,
                 offset: line.offset + start as u64,
                 share: 0,
                 lossy,
                 salvaged: true,
-                has_lone_surrogate: doc.has_lone_surrogate(),
-                fitted: None,
                 kind: string_at(doc.root(), "type"),
             };
             consumer.record(record, &mut self.report)?;
@@ -447,7 +519,7 @@ impl Reader {
             Some(held) if held.may_go_on(line, limit, decoder.tape()) => held.push(line),
             _ => {
                 self.release(failed, consumer)?;
-                self.read(line, failed, consumer)?;
+                self.read(line, false, failed, consumer)?;
             }
         }
         Ok(())
@@ -469,15 +541,13 @@ impl Reader {
         };
         if let Some(doc) = document {
             let record = Record {
-                value: doc.root(),
+                json: doc,
                 raw: raw.text,
                 line: raw.line,
                 offset: raw.offset,
                 share: raw.share,
                 lossy: false,
                 salvaged: false,
-                has_lone_surrogate: doc.has_lone_surrogate(),
-                fitted: None,
                 kind: string_at(doc.root(), "type"),
             };
             self.report.records += 1;
@@ -497,7 +567,7 @@ impl Reader {
             return Ok(());
         };
         for line in held.lines() {
-            self.read(&line, failed, consumer)?;
+            self.read(&line, false, failed, consumer)?;
         }
         Ok(())
     }
