@@ -57,7 +57,7 @@ def per_record(kind: str, name: str) -> float:
     for lines in (LINES, 2 * LINES):
         path = head(kind, lines)
         if name in CORE:
-            command = ["target/release/examples/counts", name, str(path), str(lines)]
+            command = ["target/release/examples/counts", name, str(path)]
         else:
             script = f"import sys, headrace; path = sys.argv[1]\n{PYTHON[name][1]}"
             command = [sys.executable, "-c", script, str(path)]

@@ -1,6 +1,6 @@
-//! Micro-workloads of the core for `benches/counts.py`, which runs them under callgrind on the first lines of a file.
+//! Micro-workloads of the core for `benches/counts.py`, which runs them under callgrind on a file.
 //!
-//! `cargo run --release -p headrace-core --example counts -- WORKLOAD FILE LINES`
+//! `cargo run --release -p headrace-core --example counts -- WORKLOAD FILE`
 
 use std::error::Error;
 
@@ -28,12 +28,10 @@ fn decode(mut decoder: Decoder, text: &[u8]) {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, workload, file, lines] = &arguments[..] else {
-        return Err("usage: counts json|templates|general|records|reduce FILE LINES".into());
+    let [_, workload, file] = &arguments[..] else {
+        return Err("usage: counts json|templates|general|records|reduce FILE".into());
     };
-    let text = std::fs::read(file)?;
-    let ends = memchr::memchr_iter(b'\n', &text).take(lines.parse()?);
-    let text = &text[..ends.last().map_or(0, |end| end + 1)];
+    let text = &std::fs::read(file)?[..];
     match workload.as_str() {
         "json" => {
             let mut tape = Tape::new();

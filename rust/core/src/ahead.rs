@@ -263,17 +263,22 @@ mod tests {
 
     impl Consumer<Error> for Seen {
         fn record(&mut self, record: Record<'_>, report: &mut Report) -> Result<(), Error> {
-            // The shape alone may tell who decoded it.
-            let told = Record {
-                fitted: None,
-                ..record
-            };
-            let names = record.value.entries().map(|(name, value)| {
-                let (name, value) = (name.raw(), String::from_utf8_lossy(value.raw()));
-                format!("{name}={value};")
-            });
-            let names: String = names.collect();
-            self.records.push(format!("{told:?} {names}"));
+            let Record {
+                json,
+                raw,
+                line,
+                offset,
+                share,
+                lossy,
+                salvaged,
+                kind,
+            } = record;
+            let lone = json.has_lone_surrogate();
+            self.records.push(format!(
+                "{line} {offset} {share} {lossy} {salvaged} {lone} {kind:?} {:?} {}",
+                json.root(),
+                String::from_utf8_lossy(raw),
+            ));
             report.event(&record);
             Ok(())
         }

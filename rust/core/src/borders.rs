@@ -280,7 +280,7 @@ impl Consumer<Error> for Reader {
 
 impl Reader {
     fn take(&mut self, record: &Record<'_>, place: Place) {
-        if self.run.ended || self.opens(record.value) {
+        if self.run.ended || self.opens(record.value()) {
             self.cut_strangers();
             self.cut(self.run.stranger.unwrap_or(place), None);
         }
@@ -318,7 +318,7 @@ impl Reader {
 
     /// Looks at what dialect the record is; whether it is one of the run's.
     fn know(&mut self, record: &Record<'_>, place: Place) -> bool {
-        let (value, size) = (record.value, record.raw.len() as u64);
+        let (value, size) = (record.value(), record.raw.len() as u64);
         let run = &mut self.run;
         if !run.sure {
             let found = run.detector.look(value, record.line, size);
@@ -366,7 +366,7 @@ impl Reader {
     /// Keeps what the record says of its session.
     fn note(&mut self, record: &Record<'_>, place: Place, known: bool) {
         let rule = rule_of(self.run.dialect);
-        let value = record.value;
+        let value = record.value();
         if self.run.session.is_none() {
             let id = id_of(rule.ids, value).or_else(|| id_of(rule.names, value));
             self.run.session = id.map(Text::into_string);

@@ -191,6 +191,7 @@ impl Memory {
         self.place
     }
 
+    #[inline]
     fn thread(&mut self, name: Option<&str>) -> usize {
         let known = match name {
             None => self.main_thread,
@@ -335,8 +336,24 @@ impl<'s> Emitter<'s> {
         stamp: &Stamp<'_>,
     ) {
         let (thread, at) = self.open(kind, key.into(), stamp);
-        let block = self.block(thread, kind, at);
-        let text = match text.into() {
+        let text = text.into();
+        let blocks = &mut self.log(thread, kind).blocks;
+        let is_last = at + 1 == blocks.len();
+        let block = &mut blocks[at];
+        if let Delta::Wire(wire) = text
+            && is_last
+            && block.shown
+            && block.half.is_none()
+            && !wire.has_escapes()
+            && !wire.raw().is_empty()
+        {
+            // Nearly all streamed text: the last block goes on.
+            block.text.push_str(wire.raw());
+            let number = block.number;
+            self.chunk(kind, number, wire.raw(), 0, stamp);
+            return;
+        }
+        let text = match text {
             Delta::Wire(wire) if block.half.is_none() && !wire.is_lossy() => wire.lossy(),
             Delta::Wire(wire) if wire.raw().is_empty() => return,
             Delta::Wire(wire) => {
@@ -874,6 +891,7 @@ impl<'s> Emitter<'s> {
         &mut self.log(thread, kind).blocks[at]
     }
 
+    #[inline]
     fn open(&mut self, kind: Kind, key: Key<'_>, stamp: &Stamp<'_>) -> (usize, usize) {
         let thread = self.memory.thread(stamp.thread());
         if let Some(at) = self.log(thread, kind).find(key) {
@@ -915,7 +933,6 @@ impl<'s> Emitter<'s> {
         }
         let blocks = &mut self.log(thread, kind).blocks;
         if at + 1 == blocks.len() && blocks[at].shown {
-            // Nearly all streamed text: the last block goes on.
             blocks[at].text.push_str(text);
             let number = blocks[at].number;
             self.chunk(kind, number, text, 0, stamp);

@@ -3,7 +3,7 @@
 //! A line ends at LF and nowhere else: U+2028, U+0085, VT, FF and a lone CR are ordinary bytes. One CR right before the
 //! LF is left out. A UTF-8 byte order mark at the start of the stream is skipped; a UTF-16 one is refused.
 
-use memchr::{memchr, memchr_iter};
+use memchr::memchr;
 use serde::{Deserialize, Serialize};
 
 use crate::source::SourceError;
@@ -42,6 +42,35 @@ pub struct Line<'a> {
     pub ended: bool,
     /// Longer than the limit: dropped.
     pub too_long: bool,
+}
+
+/// Takes the lines of a [`Framer`]. Any `FnMut(Line)` is one.
+pub trait Lines<E> {
+    /// Takes the line at the start of `rest`, if it can tell where that ends: its size.
+    fn ahead(&mut self, _rest: Rest<'_>) -> Result<Option<u64>, E> {
+        Ok(None)
+    }
+
+    /// `asked`: [`ahead`](Lines::ahead) has not taken it.
+    fn line(&mut self, line: Line<'_>, asked: bool) -> Result<(), E>;
+}
+
+impl<E, F: FnMut(Line<'_>) -> Result<(), E>> Lines<E> for F {
+    #[inline]
+    fn line(&mut self, line: Line<'_>, _asked: bool) -> Result<(), E> {
+        self(line)
+    }
+}
+
+/// What begins with a line, which may be cut off.
+#[derive(Clone, Copy, Debug)]
+pub struct Rest<'a> {
+    /// No more of it than the longest line and its LF may have.
+    pub bytes: &'a [u8],
+    /// As [`Line::number`].
+    pub number: u64,
+    /// As [`Line::offset`].
+    pub offset: u64,
 }
 
 /// A push state machine: chunks in, lines out. A line that lies whole in a chunk is borrowed from it; only a line that
@@ -109,7 +138,7 @@ impl Framer {
     pub fn feed<E: From<SourceError>>(
         &mut self,
         mut chunk: &[u8],
-        sink: &mut impl FnMut(Line<'_>) -> Result<(), E>,
+        sink: &mut impl Lines<E>,
     ) -> Result<(), E> {
         if self.at_start {
             chunk = match self.start(chunk)? {
@@ -126,15 +155,28 @@ impl Framer {
             chunk = &chunk[end + 1..];
             self.give_carry(true, sink)?;
         }
-        let mut start = 0;
-        for end in memchr_iter(b'\n', chunk) {
-            let body = &chunk[start..end];
-            start = end + 1;
+        while !chunk.is_empty() {
+            let longest = chunk.len() as u64;
+            let longest = longest.min(self.max_line_bytes.saturating_add(1));
+            let rest = Rest {
+                bytes: &chunk[..longest as usize],
+                number: self.number + 1,
+                offset: self.offset,
+            };
+            if let Some(size) = sink.ahead(rest)? {
+                self.number += 1;
+                self.offset += size;
+                chunk = &chunk[size as usize..];
+                continue;
+            }
+            let Some(end) = memchr(b'\n', chunk) else {
+                self.collect(chunk);
+                break;
+            };
+            let body = &chunk[..end];
+            chunk = &chunk[end + 1..];
             let line = self.line(body, body.len() as u64, true);
-            sink(line)?;
-        }
-        if start < chunk.len() {
-            self.collect(&chunk[start..]);
+            sink.line(line, true)?;
         }
         Ok(())
     }
@@ -151,10 +193,7 @@ impl Framer {
     }
 
     /// Gives `sink` the last line, when the stream does not end with LF.
-    pub fn close<E: From<SourceError>>(
-        &mut self,
-        sink: &mut impl FnMut(Line<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub fn close<E: From<SourceError>>(&mut self, sink: &mut impl Lines<E>) -> Result<(), E> {
         if self.at_start {
             // What was held back is no byte order mark.
             self.at_start = false;
@@ -205,15 +244,11 @@ impl Framer {
             .extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    fn give_carry<E>(
-        &mut self,
-        ended: bool,
-        sink: &mut impl FnMut(Line<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn give_carry<E>(&mut self, ended: bool, sink: &mut impl Lines<E>) -> Result<(), E> {
         let mut carry = std::mem::take(&mut self.carry);
         let size = std::mem::take(&mut self.size);
         let line = self.line(&carry, size, ended);
-        let result = sink(line);
+        let result = sink.line(line, false);
         if carry.capacity() <= CARRY_BYTES {
             carry.clear();
             self.carry = carry;

@@ -361,7 +361,7 @@ impl Stream {
             salvaged: record.salvaged,
         });
         let size = record.raw.len() as u64;
-        let found = self.detector.look(record.value, record.line, size);
+        let found = self.detector.look(record.value(), record.line, size);
         if found.is_some() || self.detector.is_full() {
             self.settle(found, report, output);
         }
@@ -385,15 +385,13 @@ impl Stream {
                 continue; // can't be: it was parsed when it came
             };
             let record = Record {
-                value: doc.root(),
+                json: doc,
                 raw: &kept.raw,
                 line: kept.line,
                 offset: kept.offset,
                 share: kept.share,
                 lossy: kept.lossy,
                 salvaged: kept.salvaged,
-                has_lone_surrogate: doc.has_lone_surrogate(),
-                fitted: None,
                 kind: doc.root().get("type").and_then(|kind| kind.as_str()),
             };
             self.map(&record, report, output);

@@ -94,7 +94,7 @@ impl Consumer<Error> for Line<'_> {
         let filter = &mut *self.filter;
         if filter.detection.is_none() && !filter.detector.is_full() {
             let size = record.raw.len() as u64;
-            filter.detection = filter.detector.look(record.value, record.line, size);
+            filter.detection = filter.detector.look(record.value(), record.line, size);
         }
         let wanted = filter.only.as_ref().is_none_or(|only| {
             let kind = record.native_type();

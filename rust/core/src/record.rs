@@ -7,9 +7,10 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::event::Place;
-use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, MAX_TEXT_BYTES};
+use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, Lines, MAX_TEXT_BYTES, Rest};
 use crate::json::{
-    Decoded, Decoder, Fitted, JsonError, Known, Paths, Reason, Spot, Str, Tape, Text, Value,
+    Decoded, Decoder, Doc, JsonError, Known, Paths, Pattern, Plans, Reason, Spot, Str, Tape, Text,
+    Value,
 };
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
@@ -24,7 +25,9 @@ pub const NOT_AN_OBJECT: &str = "not an object";
 /// One JSON object of the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    pub value: Value<'a>,
+    /// What it says. Some string may have an unpaired half of a surrogate pair: its own or, in an array's line, one of a
+    /// neighbour.
+    pub json: Doc<'a>,
     /// The bytes of its JSON text as they came.
     pub raw: &'a [u8],
     /// Number of its line, 1-based.
@@ -37,19 +40,20 @@ pub struct Record<'a> {
     pub lossy: bool,
     /// It comes from a malformed line.
     pub salvaged: bool,
-    /// Some string of it (or of a neighbour, in an array's line) has an unpaired half of a surrogate pair.
-    pub has_lone_surrogate: bool,
-    /// How it fits what other records had in common before it.
-    pub fitted: Option<Fitted<'a>>,
     /// Its `type`, if that is a string.
     pub kind: Option<Str<'a>>,
 }
 
 impl<'a> Record<'a> {
+    #[inline]
+    pub fn value(&self) -> Value<'a> {
+        self.json.root()
+    }
+
     /// What a harness calls this kind of record: `type`, else `method`, else `msg.type`, `message.type` or
     /// `update.sessionUpdate`, else `role`.
     pub fn native_type(&self) -> Option<Str<'a>> {
-        self.kind.or_else(|| native_type(self.value))
+        self.kind.or_else(|| native_type(self.value()))
     }
 
     /// Its `type`, if that is a string.
@@ -61,7 +65,18 @@ impl<'a> Record<'a> {
     /// [`Paths::spots`] in this record.
     #[inline]
     pub fn spots<const N: usize>(&self, paths: &[&[&str]; N], known: &mut Paths<N>) -> [Spot; N] {
-        known.spots(paths, self.value, self.fitted.map(|fitted| fitted.shape()))
+        known.spots(paths, &self.json)
+    }
+
+    /// [`Plans::of`] this record, if it fits a pattern.
+    #[inline]
+    pub fn plan<T: Copy>(
+        &self,
+        known: &mut Plans<T>,
+        make: impl FnOnce(&Pattern) -> Option<T>,
+    ) -> Option<T> {
+        let pattern = self.json.fitted()?.pattern();
+        known.of(pattern, || make(pattern))
     }
 
     /// Where it stands in the stream.
@@ -263,15 +278,18 @@ impl Intake {
             reader,
             failed,
         } = self;
-        let result = framer.feed(chunk, &mut |line| {
-            reader.line(&line, None, failed, consumer)
-        });
+        let mut lines = Reading {
+            reader,
+            failed,
+            consumer,
+        };
+        let result = framer.feed(chunk, &mut lines);
         self.reader.report.blank_bytes += self.framer.take_bom();
         result
     }
 
-    /// As [`feed`](Intake::feed), of a piece that another decoder has read; the lines from `line` on, of about so many
-    /// bytes. The number of the next line; None when there is none.
+    /// As [`feed`](Intake::feed), of a piece that another decoder has read: the lines from `from` on, of about so many
+    /// bytes. The number of the next one; None when there is none.
     pub fn feed_decoded<E: From<Error> + From<SourceError>>(
         &mut self,
         piece: &Decoded,
@@ -289,14 +307,19 @@ impl Intake {
             reader,
             failed,
         } = self;
+        let mut lines = Reading {
+            reader,
+            failed,
+            consumer,
+        };
         let mut size = 0;
         for (at, (body, known)) in (from..).zip(piece.lines(from)) {
             if size >= about {
                 return Ok(Some(at));
             }
             size += body.len() + 1;
-            let line = framer.whole_line(body);
-            reader.line(&line, known, failed, consumer)?;
+            let before = known.map_or(Before::Nothing, Before::Decoded);
+            lines.take(&framer.whole_line(body), before)?;
         }
         self.feed(piece.rest(), consumer).map(|()| None)
     }
@@ -312,7 +335,12 @@ impl Intake {
             reader,
             failed,
         } = self;
-        framer.close(&mut |line| reader.line(&line, None, failed, consumer))?;
+        let mut lines = Reading {
+            reader,
+            failed,
+            consumer,
+        };
+        framer.close(&mut lines)?;
         reader.document(failed, consumer)?;
         reader.decoder = Decoder::new(); // a run may be kept for long, and needs no templates
         Ok(())
@@ -326,27 +354,94 @@ impl Intake {
     }
 }
 
-impl Reader {
+/// An intake that takes lines.
+struct Reading<'i, C> {
+    reader: &'i mut Reader,
+    failed: &'i mut Option<Malformed>,
+    consumer: &'i mut C,
+}
+
+impl<E: From<Error>, C: Consumer<E>> Lines<E> for Reading<'_, C> {
     #[inline]
-    fn line<E: From<Error>>(
-        &mut self,
-        line: &Line<'_>,
-        known: Option<Known<'_>>,
-        failed: &mut Option<Malformed>,
-        consumer: &mut impl Consumer<E>,
-    ) -> Result<(), E> {
-        self.report.lines += 1;
-        if self.held.is_some() {
-            return self.hold(line, failed, consumer);
+    fn ahead(&mut self, rest: Rest<'_>) -> Result<Option<u64>, E> {
+        self.reader.ahead(rest, self.consumer)
+    }
+
+    #[inline]
+    fn line(&mut self, line: Line<'_>, asked: bool) -> Result<(), E> {
+        let before = match asked {
+            true => Before::Unlike,
+            false => Before::Nothing,
+        };
+        self.take(&line, before)
+    }
+}
+
+/// What is known of a line before it is read.
+enum Before<'a> {
+    Nothing,
+    /// It is unlike others before it.
+    Unlike,
+    Decoded(Known<'a>),
+}
+
+impl<C> Reading<'_, C> {
+    #[inline]
+    fn take<E: From<Error>>(&mut self, line: &Line<'_>, before: Before<'_>) -> Result<(), E>
+    where
+        C: Consumer<E>,
+    {
+        let Reading {
+            reader,
+            failed,
+            consumer,
+        } = self;
+        reader.report.lines += 1;
+        match reader.held {
+            Some(_) => reader.hold(line, failed, *consumer),
+            None => reader.read(line, before, failed, *consumer),
         }
-        self.read(line, known, failed, consumer)
+    }
+}
+
+impl Reader {
+    /// Takes a line that is like others before it: no need to look for its end first.
+    #[inline]
+    fn ahead<E>(
+        &mut self,
+        rest: Rest<'_>,
+        consumer: &mut impl Consumer<E>,
+    ) -> Result<Option<u64>, E> {
+        if self.held.is_some() {
+            return Ok(None);
+        }
+        let Some((json, raw)) = self.decoder.parse_line(rest.bytes) else {
+            return Ok(None);
+        };
+        let share = raw.len() as u64 + 1 + u64::from(rest.bytes[raw.len()] == b'\r');
+        self.at_start = false;
+        self.report.lines += 1;
+        self.report.records += 1;
+        let [kind] = self.types.spots(&TYPE, &json);
+        let record = Record {
+            json,
+            raw,
+            line: rest.number,
+            offset: rest.offset,
+            share,
+            lossy: false,
+            salvaged: false,
+            kind: json.at(kind).and_then(|kind| kind.as_str()),
+        };
+        consumer.record(record, &mut self.report)?;
+        Ok(Some(share))
     }
 
     #[inline]
     fn read<E: From<Error>>(
         &mut self,
         line: &Line<'_>,
-        known: Option<Known<'_>>,
+        before: Before<'_>,
         failed: &mut Option<Malformed>,
         consumer: &mut impl Consumer<E>,
     ) -> Result<(), E> {
@@ -360,32 +455,31 @@ impl Reader {
         if line.too_long {
             return self.malformed(line, "line too long", failed, consumer);
         }
-        let doc = match known {
-            Some(known) => Ok(decoder.recall(known)),
-            None => decoder.parse(line.body),
+        let parsed = match before {
+            Before::Nothing => decoder.parse(line.body),
+            Before::Unlike => decoder.parse_unlike(line.body),
+            Before::Decoded(known) => Ok(decoder.recall(known)),
         };
-        let doc = match doc {
+        let doc = match parsed {
             Ok(doc) => doc,
             Err(error) => return self.not_json(line, error, at_start, failed, consumer),
         };
         report.records += 1;
-        let value = doc.root();
-        if value.is_object() {
-            let [kind] = types.spots(&TYPE, value, doc.fitted().map(|fitted| fitted.shape()));
+        if doc.is_object() {
+            let [kind] = types.spots(&TYPE, &doc);
             let record = Record {
-                value,
+                json: doc,
                 raw: line.body,
                 line: line.number,
                 offset: line.offset,
                 share: line.size,
                 lossy: false,
                 salvaged: false,
-                has_lone_surrogate: doc.has_lone_surrogate(),
-                fitted: doc.fitted(),
-                kind: value.at(kind).and_then(|kind| kind.as_str()),
+                kind: doc.at(kind).and_then(|kind| kind.as_str()),
             };
             return consumer.record(record, report);
         }
+        let value = doc.root();
         if value.is_empty() {
             report.ignore_bytes(line.size, NOT_AN_OBJECT);
             return Ok(());
@@ -406,15 +500,13 @@ impl Reader {
                 continue;
             }
             let record = Record {
-                value,
+                json: doc.part(value),
                 raw,
                 line: line.number,
                 offset: line.offset + start,
                 share,
                 lossy: false,
                 salvaged: false,
-                has_lone_surrogate: doc.has_lone_surrogate(),
-                fitted: None,
                 kind: string_at(value, "type"),
             };
             consumer.record(record, report)?;
@@ -456,15 +548,13 @@ impl Reader {
             self.report.salvaged += 1;
             self.report.lossy += u64::from(lossy);
             let record = Record {
-                value: doc.root(),
+                json: doc,
                 raw,
                 line: line.number,
                 offset: line.offset + start as u64,
                 share: 0,
                 lossy,
                 salvaged: true,
-                has_lone_surrogate: doc.has_lone_surrogate(),
-                fitted: None,
                 kind: string_at(doc.root(), "type"),
             };
             consumer.record(record, &mut self.report)?;
@@ -488,7 +578,7 @@ impl Reader {
             Some(held) if held.may_go_on(line, limit, decoder.tape()) => held.push(line),
             _ => {
                 self.release(failed, consumer)?;
-                self.read(line, None, failed, consumer)?;
+                self.read(line, Before::Nothing, failed, consumer)?;
             }
         }
         Ok(())
@@ -510,15 +600,13 @@ impl Reader {
         };
         if let Some(doc) = document {
             let record = Record {
-                value: doc.root(),
+                json: doc,
                 raw: raw.text,
                 line: raw.line,
                 offset: raw.offset,
                 share: raw.share,
                 lossy: false,
                 salvaged: false,
-                has_lone_surrogate: doc.has_lone_surrogate(),
-                fitted: None,
                 kind: string_at(doc.root(), "type"),
             };
             self.report.records += 1;
@@ -538,7 +626,7 @@ impl Reader {
             return Ok(());
         };
         for line in held.lines() {
-            self.read(&line, None, failed, consumer)?;
+            self.read(&line, Before::Nothing, failed, consumer)?;
         }
         Ok(())
     }

@@ -128,16 +128,15 @@ fn decode(lines: &[Vec<u8>]) {
         };
         assert_eq!(found.has_lone_surrogate(), want.has_lone_surrogate());
         assert!(want.fitted().is_none());
-        assert!(same(found.root(), want.root()), "{}", line.escape_ascii());
-        let shape = found.fitted().map(|fitted| fitted.shape());
-        let spots = known.spots(&PATHS, found.root(), shape);
-        let wanted = unknown.spots(&PATHS, want.root(), None);
+        let spots = known.spots(&PATHS, &found);
+        let wanted = unknown.spots(&PATHS, &want);
         for (spot, wanted) in spots.into_iter().zip(wanted) {
             assert_eq!(
-                found.root().at(spot).map(|it| it.raw()),
-                want.root().at(wanted).map(|it| it.raw())
+                found.at(spot).map(|it| it.raw()),
+                want.at(wanted).map(|it| it.raw())
             );
         }
+        assert!(same(found.root(), want.root()), "{}", line.escape_ascii());
     }
 }
 
@@ -217,15 +216,16 @@ impl Sink for Told {
 impl Output for Told {
     fn record(&mut self, record: &Record<'_>) {
         let Record {
+            json,
             raw,
             line,
             offset,
             share,
             lossy,
             salvaged,
-            has_lone_surrogate,
             ..
         } = record;
+        let has_lone_surrogate = json.has_lone_surrogate();
         let kind = (
             record.kind().as_deref().map(str::to_owned),
             record.native_type().map(|kind| kind.wtf8().to_vec()),

@@ -34,9 +34,9 @@ pub struct Record {
 
 impl Record {
     pub fn new(record: &record::Record<'_>) -> Self {
-        let same = record.raw.len() == record.value.raw().len() && !record.lossy;
+        let same = record.raw.len() == record.json.size() && !record.lossy;
         Record {
-            json: Kept::new(record.value, record.fitted),
+            json: Kept::new(&record.json),
             raw: (!same).then(|| record.raw.into()),
             line: record.line,
             offset: record.offset,

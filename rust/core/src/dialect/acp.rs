@@ -230,9 +230,10 @@ impl Default for Acp {
 
 impl Mapper for Acp {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
-        if let Some(method) = value.text_of("method") {
-            let params = value.get("params").filter(Value::is_object);
+        let value = record.value();
+        let [method, params] = value.fields(["method", "params"]);
+        if let Some(method) = method.and_then(|method| method.text()) {
+            let params = params.filter(Value::is_object);
             return match &*method {
                 "session/update" => self.update(params, out),
                 method => self.request(method, value, params, out),
@@ -249,15 +250,18 @@ impl Acp {
     // ---------------------------------------------------------------- session/update
 
     fn update(&mut self, params: Option<Value<'_>>, out: &mut Emitter<'_>) -> Outcome {
-        let session = id_of(params.and_then(|params| params.get("sessionId")), out);
-        let update = params.and_then(|params| params.get("update"));
+        let [session, update] =
+            params.map_or([None; 2], |params| params.fields(["sessionId", "update"]));
+        let session = id_of(session, out);
         let update = update.filter(Value::is_object);
-        let meta = update.and_then(|update| update.get("_meta"));
+        let [meta, message, kind] = update.map_or([None; 3], |update| {
+            update.fields(["_meta", "messageId", "sessionUpdate"])
+        });
         if self.calls.agent().name.is_empty() {
             let agent = Agent::by_mark(meta, session.as_deref());
             self.calls.set_agent(agent);
         }
-        let message = id_of(update.and_then(|update| update.get("messageId")), out);
+        let message = id_of(message, out);
         let mut stamp = Stamp {
             session_id: session.clone().map(Text::from),
             message_id: message.map(Text::from),
@@ -267,7 +271,7 @@ impl Acp {
         let Some(update) = update else {
             return Outcome::Unknown;
         };
-        let Some(kind) = update.text_of("sessionUpdate") else {
+        let Some(kind) = kind.and_then(|kind| kind.text()) else {
             return Outcome::Unknown;
         };
         if session.is_some() && !self.named {
@@ -335,9 +339,9 @@ impl Acp {
         out: &mut Emitter<'_>,
     ) -> Outcome {
         let content = update.get("content").filter(Value::is_object);
-        let text = content
-            .filter(|content| content.text_of("type").as_deref() == Some("text"))
-            .and_then(|content| content.get("text")?.as_str());
+        let [sort, text] = content.map_or([None; 2], |content| content.fields(["type", "text"]));
+        let text = text.filter(|_| sort.is_some_and(|sort| sort.is_text("text")));
+        let text = text.and_then(|text| text.as_str());
         if kind == Kind::User
             && let Some(rule) = self.user_rule(out)
         {

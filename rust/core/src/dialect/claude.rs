@@ -16,7 +16,7 @@ use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, has_any
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Kind, PlanEntry, Stamp, State, Usage};
-use crate::json::{Paths, Text, Value};
+use crate::json::{Paths, Pattern, Plans, Spot, Text, Value};
 use crate::number::{count, price};
 use crate::record::Record;
 
@@ -218,6 +218,41 @@ fn assistant_sign(record: Value<'_>) -> Option<Sign> {
     Sign::new(30, "an assistant record with a message")
 }
 
+/// A stream event with text of the main agent: where the records that fit one pattern have what is read of it.
+#[derive(Clone, Copy, Debug)]
+struct Delta {
+    index: Spot,
+    text: Spot,
+    id: Spot,
+    session: Spot,
+    timestamp: Spot,
+}
+
+impl Delta {
+    /// `spots`: those of [`STREAM`].
+    fn of(pattern: &Pattern, spots: [Spot; 10]) -> Option<Delta> {
+        let [_, event, index, kind, text, thinking, rest @ ..] = spots;
+        let [id, session, timestamp, parent] = rest;
+        let says = |spot, word| pattern.constant(spot).is_some_and(|it| it.is_text(word));
+        let text = if says(kind, "text_delta") {
+            text
+        } else if says(kind, "thinking_delta") {
+            thinking
+        } else {
+            return None;
+        };
+        let no_parent = pattern.constant(parent).is_some_and(|it| it.is_null());
+        let is_main = no_parent || !parent.is_there();
+        (is_main && says(event, "content_block_delta")).then_some(Delta {
+            index,
+            text,
+            id,
+            session,
+            timestamp,
+        })
+    }
+}
+
 /// The model message that a thread is at.
 #[derive(Default, Deserialize, Serialize)]
 struct Message {
@@ -312,6 +347,8 @@ struct Claude {
     /// Of [`STREAM`].
     #[serde(skip)]
     paths: Paths<10>,
+    #[serde(skip)]
+    plans: Plans<Delta>,
     /// The message that the main agent is at.
     main: Option<Box<Message>>,
     /// Those of sub-agents, by thread.
@@ -345,12 +382,14 @@ struct Claude {
 
 impl Mapper for Claude {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        if record.kind.is_some_and(|kind| kind.eq("stream_event")) {
+            return self.stream(record, out);
+        }
+        let value = record.value();
         let Some(kind) = record.kind() else {
             return Outcome::Unknown;
         };
         match &*kind {
-            "stream_event" => self.stream(record, out),
             "assistant" => self.assistant(value, record.line, out),
             "user" => self.user(value, out),
             "result" => self.result(value, out),
@@ -372,7 +411,49 @@ impl Claude {
 
     #[inline(never)] // its own frame: nearly all records come here
     fn stream(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let Claude { paths, plans, .. } = self;
+        let delta = record.plan(plans, |pattern| {
+            Delta::of(pattern, record.spots(&STREAM, paths))
+        });
+        let outcome = delta.and_then(|delta| self.delta(delta, record, out));
+        outcome.unwrap_or_else(|| self.stream_event(record, out))
+    }
+
+    /// A block of the main agent's message goes on. None if it is another message or block.
+    fn delta(
+        &mut self,
+        delta: Delta,
+        record: &Record<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Option<Outcome> {
+        let str_at = |spot| record.json.at(spot).and_then(|value| value.as_str());
+        let message = self.main.as_deref_mut()?;
+        if let Some(id) = str_at(delta.id)
+            && !message.id.as_deref().is_some_and(|known| id.eq(known))
+        {
+            return None;
+        }
+        let index = count(record.json.at(delta.index))?;
+        let mut blocks = message.blocks.iter();
+        let block = blocks.find(|block| block.index == index)?;
+        let text = str_at(delta.text).filter(|text| !text.raw().is_empty() && !block.whole);
+        let (Some(chunk), Some(text)) = (chunk_of(&block.kind), text) else {
+            return Some(PART);
+        };
+        let stamp = Stamp {
+            session_id: str_at(delta.session).map(Text::from),
+            message_id: message.id.as_deref().map(Text::from),
+            timestamp: str_at(delta.timestamp).map(Text::from),
+            model: message.model.as_deref().map(Text::from),
+            ..Stamp::default()
+        };
+        out.delta(chunk, index, text, &stamp);
+        self.last = None;
+        Some(Outcome::Mapped)
+    }
+
+    fn stream_event(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let value = record.value();
         let [event, kind, index, delta, text, thinking, id, stamp @ ..] =
             record.spots(&STREAM, &mut self.paths);
         let Some(event) = value.at(event).filter(Value::is_object) else {
@@ -380,7 +461,7 @@ impl Claude {
         };
         let kind = value.at(kind).and_then(|kind| kind.text());
         let kind = kind.unwrap_or_default();
-        let is_delta = &*kind == "content_block_delta"; // nearly all are
+        let is_delta = &*kind == "content_block_delta";
         if !is_delta && !API_EVENTS.contains(&&*kind) {
             return Outcome::Ignored("other event of the API");
         }
@@ -426,7 +507,7 @@ impl Claude {
         record: &Record<'_>,
         out: &mut Emitter<'_>,
     ) {
-        let value = record.value;
+        let value = record.value();
         let start = event.get("message");
         let of = |key| start.and_then(|start| start.text_of(key));
         let id = filled(of("id")).or(id);

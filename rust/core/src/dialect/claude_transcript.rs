@@ -138,7 +138,7 @@ struct Transcript {
 
 impl Mapper for Transcript {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let kind = record.kind().unwrap_or_default();
         let uuid = value.text_of("uuid").map(Text::into_string);
         if uuid

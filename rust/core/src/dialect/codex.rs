@@ -111,7 +111,7 @@ struct Exec {
 
 impl Mapper for Codex {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         self.exec.unsure = None;
         let Some(kind) = record.kind() else {
             return self.old(value, out);

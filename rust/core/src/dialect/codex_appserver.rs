@@ -200,7 +200,7 @@ struct AppServer {
 
 impl Mapper for AppServer {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let Some(method) = value.text_of("method") else {
             return self.response(value, out);
         };

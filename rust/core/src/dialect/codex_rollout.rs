@@ -99,7 +99,7 @@ struct Rollout {
 
 impl Mapper for Rollout {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let mut stamp = Stamp {
             session_id: self.session.clone().map(Text::from),
             timestamp: iso(value.get("timestamp")),

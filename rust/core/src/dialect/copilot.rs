@@ -148,7 +148,7 @@ pub(super) struct Copilot {
 
 impl Mapper for Copilot {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let kind = record.kind();
         if kind.as_deref() == Some("result") && value.get("exitCode").is_some() {
             return self.exit(value, out);

@@ -43,7 +43,7 @@ struct CopilotSession {
 
 impl Mapper for CopilotSession {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let data = value.get("data").filter(Value::is_object);
         let (Some(kind), Some(data)) = (record.kind(), data) else {
             return Outcome::Unknown;

@@ -172,7 +172,7 @@ struct Stream {
 
 impl Mapper for Droid {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         if let Some(method) = value.text_of("method") {
             return self.method(&method, value.get("params"), out);
         }
@@ -254,7 +254,7 @@ impl Droid {
                 let text = filled(value.text_of("finalText"));
                 // it is trimmed, and joins the blocks
                 if let Some(text) = text
-                    && without_blanks(&text) != without_blanks(&self.answer)
+                    && !without_blanks(&text).eq(without_blanks(&self.answer))
                 {
                     out.whole(Kind::Message, text, stamp);
                 }
@@ -1002,9 +1002,12 @@ fn tokens<'a>(value: Value<'a>, names: [&str; 4]) -> Tokens<'a> {
     }
 }
 
-fn without_blanks(text: &str) -> String {
-    const BLANKS: &[char] = &[
-        ' ', '\t', '\r', '\n', '\x0b', '\x0c', '\u{a0}', '\u{feff}', '\u{2028}', '\u{2029}',
-    ];
-    text.replace(BLANKS, "")
+fn without_blanks(text: &str) -> impl Iterator<Item = char> {
+    let is_blank = |character: &char| {
+        matches!(
+            character,
+            ' ' | '\t'..='\r' | '\u{a0}' | '\u{feff}' | '\u{2028}' | '\u{2029}'
+        )
+    };
+    text.chars().filter(move |character| !is_blank(character))
 }

@@ -73,7 +73,7 @@ struct DroidSession {
 
 impl Mapper for DroidSession {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let kind = record.kind().unwrap_or_default();
         let stamp = Stamp::at(value.text_of("timestamp"));
         match &*kind {

@@ -161,7 +161,7 @@ struct Evolve {
 
 impl Mapper for Evolve {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let Some(update) = value.get("update").filter(Value::is_object) else {
             return Outcome::Unknown;
         };

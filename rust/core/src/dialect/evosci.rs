@@ -111,7 +111,7 @@ struct Evosci {
 
 impl Mapper for Evosci {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let Some(kind) = record.kind() else {
             return Outcome::Unknown;
         };

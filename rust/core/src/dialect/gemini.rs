@@ -109,7 +109,7 @@ struct Gemini {
 
 impl Mapper for Gemini {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let Some(kind) = value.get("type").filter(|kind| !kind.is_null()) else {
             return match json_mode(value) {
                 Some(models) => self.document(value, models, out),

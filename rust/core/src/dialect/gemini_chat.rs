@@ -108,7 +108,7 @@ impl Messages {
 
 impl Mapper for GeminiChat {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         if let Some(target) = value.text_of("$rewindTo") {
             // an unknown target clears all
             let from = self.messages.places.get(&*target).copied().unwrap_or(0);

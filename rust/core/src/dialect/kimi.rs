@@ -134,7 +134,7 @@ struct Kimi {
 
 impl Mapper for Kimi {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let (role, kind) = (value.text_of("role"), record.kind());
         let stamp = Stamp::default();
         match role.as_deref() {

@@ -58,7 +58,7 @@ struct Context {
 
 impl Mapper for Context {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let stamp = Stamp::default();
         match value.text_of("role").as_deref() {
             Some("assistant") => {

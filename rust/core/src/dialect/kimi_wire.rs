@@ -172,7 +172,7 @@ impl Default for Wire {
 
 impl Mapper for Wire {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         if let Some(kind) = record.kind() {
             return self.journal.map(&kind, value, out);
         }

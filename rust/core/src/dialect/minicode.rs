@@ -106,7 +106,7 @@ struct Minicode {
 
 impl Mapper for Minicode {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let kind = record.kind();
         if kind.as_deref() == Some("text") {
             let delta = value.get("delta").and_then(|delta| delta.as_str());

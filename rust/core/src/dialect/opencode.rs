@@ -90,7 +90,7 @@ struct Opencode {
 
 impl Mapper for Opencode {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let kind = record.kind().unwrap_or_default();
         let mut stamp = Stamp {
             session_id: value.text_of("sessionID"),

@@ -190,7 +190,7 @@ struct OpencodeExport {
 
 impl Mapper for OpencodeExport {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let messages = value.get("messages").filter(Value::is_array);
         let info = value.get("info").filter(Value::is_object);
         if let (Some(messages), Some(info)) = (messages, info) {

@@ -173,13 +173,13 @@ struct FailedCall {
 
 impl Mapper for Pi {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        if record.kind.is_some_and(|kind| kind.eq("message_update")) {
+            return self.update(record, out);
+        }
         let Some(kind) = record.kind() else {
             return Outcome::Unknown;
         };
-        if &*kind == "message_update" {
-            return self.update(record, out);
-        }
+        let value = record.value();
         let message = value.get("message").filter(Value::is_object);
         match (&*kind, message) {
             ("message_start", Some(message)) => self.message_start(message, out),
@@ -248,28 +248,29 @@ impl Pi {
     // ---------------------------------------------------------------- text
 
     fn update(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let found = record.spots(&UPDATE, &mut self.paths);
-        let [event, kind, index, delta] = found.map(|spot| record.value.at(spot));
+        let [event, kind, index, delta] = record.spots(&UPDATE, &mut self.paths);
+        let kind = record.json.at(kind).and_then(|kind| kind.as_str());
+        let is = |name| kind.is_some_and(|kind| kind.eq(name));
+        let index = || count(record.json.at(index)).unwrap_or(0);
+        let delta = || record.json.at(delta);
+        if is("text_delta") {
+            return self.streamed(Kind::Message, index(), delta(), out);
+        }
+        if is("thinking_delta") {
+            return self.streamed(Kind::Thought, index(), delta(), out);
+        }
+        let event = record.json.at(event);
         let Some(event) = event.filter(Value::is_object) else {
             return Outcome::Unknown;
         };
         self.begin(out);
-        let kind = kind.and_then(|kind| kind.text()).unwrap_or_default();
-        let index = || count(index).unwrap_or(0);
+        let kind = kind.map(Text::from).unwrap_or_default();
         let chunk = if kind.starts_with("text") {
             Kind::Message
         } else {
             Kind::Thought
         };
         match &*kind {
-            "text_delta" | "thinking_delta" => {
-                let delta = delta.and_then(|delta| delta.as_str());
-                let Some(text) = delta.filter(|text| !text.raw().is_empty()) else {
-                    return Outcome::Ignored("empty text");
-                };
-                out.delta(chunk, index(), text, &self.stamp());
-                Outcome::Mapped
-            }
             "text_end" | "thinking_end" => {
                 if let Some(text) = event.text_of("content") {
                     out.final_text(chunk, index(), text, &self.stamp());
@@ -285,6 +286,22 @@ impl Pi {
             },
             _ => Outcome::Ignored("part of a block"),
         }
+    }
+
+    fn streamed(
+        &mut self,
+        chunk: Kind,
+        index: i64,
+        text: Option<Value<'_>>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        self.begin(out);
+        let text = text.and_then(|text| text.as_str());
+        let Some(text) = text.filter(|text| !text.raw().is_empty()) else {
+            return Outcome::Ignored("empty text");
+        };
+        out.delta(chunk, index, text, &self.stamp());
+        Outcome::Mapped
     }
 
     fn message_start(&mut self, message: Value<'_>, out: &mut Emitter<'_>) -> Outcome {

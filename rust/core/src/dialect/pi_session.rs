@@ -72,7 +72,7 @@ struct PiSession {
 
 impl Mapper for PiSession {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let kind = record.kind().unwrap_or_default();
         if let Some(id) = value.text_of("id")
             && &*kind != "session"

@@ -185,7 +185,7 @@ impl Default for Qwen {
 
 impl Mapper for Qwen {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let kind = record.kind().unwrap_or_default();
         let message = value.get("message").filter(Value::is_object);
         let event = value.get("event").filter(Value::is_object);

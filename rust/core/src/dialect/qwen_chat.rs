@@ -104,7 +104,7 @@ struct ModelCall {
 
 impl Mapper for QwenChat {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = record.value;
+        let value = record.value();
         let uuid = value.text_of("uuid");
         let uuid = uuid.as_deref();
         let kind = record.kind().unwrap_or_default();

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use memchr::memchr_iter;
+use memchr::memchr;
 
 use super::tape::Node;
 use super::template::{Decoder, Fitted, Pattern};
-use super::value::{Doc, Value};
+use super::value::{Doc, How};
 
 /// A longer text is left to who asks for it: its nodes may take eight times its bytes.
 const MAX_TEXT: usize = 1 << 20;
@@ -78,36 +78,21 @@ impl Decoded {
             nodes,
             patterns,
         } = self;
-        let mut start = 0;
-        for end in memchr_iter(b'\n', bytes) {
-            let text = text(&bytes[start..end]);
-            start = end + 1;
-            let (mut what, mut lone) = (What::Unknown, false);
-            if text.len() <= MAX_TEXT
-                && nodes.len() <= MAX_NODES
-                && let Ok(doc) = decoder.parse(text)
-            {
-                lone = doc.lone;
-                match doc
-                    .fitted
-                    .map(|Fitted { pattern, slots }| (place(patterns, pattern), slots))
-                {
-                    Some((Some(at), slots)) => {
-                        nodes.extend_from_slice(slots);
-                        what = What::Fits(at);
-                    }
-                    _ => {
-                        nodes.extend_from_slice(doc.root.own_nodes());
-                        what = What::Parsed;
-                    }
-                }
+        let mut at = 0;
+        while nodes.len() <= MAX_NODES {
+            let rest = &bytes[at..];
+            if let Some((doc, raw)) = decoder.parse_line(rest) {
+                at += raw.len() + usize::from(rest[raw.len()] == b'\r');
+                lines.push(Line::new(at, Some(doc), nodes, patterns));
+            } else if let Some(size) = memchr(b'\n', rest) {
+                let text = text(&rest[..size]);
+                at += size;
+                let doc = (text.len() <= MAX_TEXT).then(|| decoder.parse_unlike(text).ok());
+                lines.push(Line::new(at, doc.flatten(), nodes, patterns));
+            } else {
+                break;
             }
-            lines.push(Line {
-                end: end as u32,
-                nodes: nodes.len() as u32,
-                what,
-                lone,
-            });
+            at += 1;
         }
     }
 
@@ -137,10 +122,41 @@ impl Decoded {
         })
     }
 
-    /// What stands behind the last LF.
+    /// What stands behind the last of them.
     pub fn rest(&self) -> &[u8] {
         let start = self.lines.last().map_or(0, |line| line.end as usize + 1);
         &self.bytes[start..]
+    }
+}
+
+impl Line {
+    #[inline]
+    fn new(
+        end: usize,
+        doc: Option<Doc<'_>>,
+        nodes: &mut Vec<Node>,
+        patterns: &mut Vec<Arc<Pattern>>,
+    ) -> Self {
+        let (mut what, mut lone) = (What::Unknown, false);
+        match doc.map(|doc| doc.how) {
+            Some(How::Parsed(parsed, is_lone)) => {
+                nodes.extend_from_slice(parsed);
+                (what, lone) = (What::Parsed, is_lone);
+            }
+            Some(How::Fits(Fitted { pattern, slots }, _)) => {
+                if let Some(at) = place(patterns, pattern) {
+                    nodes.extend_from_slice(slots);
+                    what = What::Fits(at);
+                }
+            }
+            None => (),
+        }
+        Line {
+            end: end as u32,
+            nodes: nodes.len() as u32,
+            what,
+            lone,
+        }
     }
 }
 
@@ -170,40 +186,14 @@ impl Decoder {
             pattern,
             lone,
         } = known;
-        let fitted = pattern.map(|pattern| Fitted {
-            pattern,
-            slots: nodes,
-        });
-        let nodes = match fitted {
-            Some(fitted) => self.recalled.nodes(fitted),
-            None => nodes,
+        let how = match pattern {
+            None => How::Parsed(nodes, lone),
+            Some(pattern) => {
+                self.recalled.clear();
+                let slots = nodes;
+                How::Fits(Fitted { pattern, slots }, &self.recalled)
+            }
         };
-        Doc {
-            root: Value { text, nodes },
-            lone,
-            fitted,
-        }
-    }
-}
-
-/// The nodes of the last text that was recalled and fitted a pattern.
-#[derive(Debug, Default)]
-pub(super) struct Recalled {
-    /// The number of the pattern.
-    of: u32,
-    nodes: Vec<Node>,
-}
-
-impl Recalled {
-    #[inline]
-    fn nodes(&mut self, fitted: Fitted<'_>) -> &[Node] {
-        let Fitted { pattern, slots } = fitted;
-        if self.of != pattern.number() {
-            self.of = pattern.number();
-            self.nodes.clear();
-            self.nodes.extend_from_slice(pattern.learned());
-        }
-        pattern.move_nodes(&mut self.nodes, slots);
-        &self.nodes
+        Doc { text, how }
     }
 }

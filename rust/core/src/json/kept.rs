@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::tape::Node;
 use super::template::{Fitted, Pattern};
-use super::value::Value;
+use super::value::{Doc, Value};
 
 /// A copy of a value: its text and its nodes, so that it need not be parsed again.
 #[derive(Debug)]
@@ -16,15 +16,16 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Keeps the value of a whole text that fits a pattern, or any value.
-    pub fn new(value: Value<'_>, fitted: Option<Fitted<'_>>) -> Self {
-        if let Some(Fitted { pattern, slots }) = fitted {
+    /// Keeps the value of a text.
+    pub fn new(doc: &Doc<'_>) -> Self {
+        if let Some(Fitted { pattern, slots }) = doc.fitted() {
             return Kept {
-                text: value.text.into(),
+                text: doc.text.into(),
                 nodes: OnceLock::new(),
                 slots: Some((pattern.clone(), slots.into())),
             };
         }
+        let value = doc.root();
         let mut nodes: Box<[Node]> = value.own_nodes().into();
         let base = nodes[0].start;
         if base > 0 {

@@ -23,10 +23,11 @@ pub use decoded::{Decoded, Known};
 pub use error::{JsonError, Reason};
 pub use kept::Kept;
 pub use parse::MAX_DEPTH;
-pub use paths::{Paths, Spot};
+pub use paths::{Paths, Plans, Spot};
 pub use tape::Tape;
 pub use template::{Decoder, Fitted, Pattern, Shape};
 pub use text::{Halves, Str, Text};
+use value::How;
 pub use value::{Doc, Entries, Items, Kind, Value, View};
 
 impl Tape {
@@ -61,12 +62,8 @@ fn whole<'a, const LAX: bool>(tape: &'a mut Tape, text: &'a [u8]) -> Result<Doc<
 
 fn doc<'a>(tape: &'a Tape, text: &'a str, parsed: &parse::Parsed) -> Doc<'a> {
     Doc {
-        root: Value {
-            text,
-            nodes: &tape.nodes[..parsed.nodes],
-        },
-        lone: parsed.lone,
-        fitted: None,
+        text,
+        how: How::Parsed(&tape.nodes[..parsed.nodes], parsed.lone),
     }
 }
 

@@ -301,12 +301,16 @@ pub(super) fn number<const LAX: bool>(
     if end != start && !zeros && !matches!(byte(text, end), b'.' | b'e' | b'E') {
         return Ok((end, INTEGER));
     }
-    any_number::<LAX>(text, start)
+    any_number::<LAX>(text, start, end)
 }
 
-/// A number of any form.
+/// A number of any form; `end` is the offset after the digits that it starts with.
 #[inline(never)]
-fn any_number<const LAX: bool>(text: &[u8], start: usize) -> Result<(usize, u32), JsonError> {
+fn any_number<const LAX: bool>(
+    text: &[u8],
+    start: usize,
+    end: usize,
+) -> Result<(usize, u32), JsonError> {
     let digits = |from: usize| match digits_end(text, from) {
         end if end == from => Err(broken(text, from, Reason::InvalidNumber)),
         end => Ok(end),
@@ -315,7 +319,10 @@ fn any_number<const LAX: bool>(text: &[u8], start: usize) -> Result<(usize, u32)
     if LAX && byte(text, whole) == b'I' {
         return Ok((word(text, whole, "Infinity")?, 0));
     }
-    let mut at = digits(whole)?;
+    let mut at = match end > start {
+        true => end,
+        false => digits(whole)?,
+    };
     if text[whole] == b'0' && at > whole + 1 {
         return Err(JsonError::new(whole + 1, Reason::InvalidNumber));
     }

@@ -256,6 +256,79 @@ mod x86 {
     }
 }
 
+/// What is compared at once.
+pub(super) const BLOCK: usize = 32;
+pub(super) type Block = [u8; BLOCK];
+
+/// Blocks of 32 bytes, for processors with AVX2. Of the bits of a result, the lowest stands for the first byte.
+#[cfg(target_arch = "x86_64")]
+pub(super) mod wide {
+    use std::arch::x86_64::*;
+
+    use super::Block;
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn load(block: &Block) -> __m256i {
+        // SAFETY: a block has the 32 bytes that are read.
+        unsafe { _mm256_loadu_si256(block.as_ptr().cast()) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn bits(bytes: __m256i) -> u32 {
+        _mm256_movemask_epi8(bytes) as u32
+    }
+
+    /// Whether the text begins with these blocks, of the last one only with the bytes of `last`; None if it ends before
+    /// they do.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(in crate::json) fn same(blocks: &[Block], last: u32, text: &[u8]) -> Option<bool> {
+        let (end, fronts) = blocks.split_last()?;
+        let mut text = text;
+        let equal = |one: &Block, other: &Block| bits(_mm256_cmpeq_epi8(load(one), load(other)));
+        for one in fronts {
+            let (other, rest) = text.split_first_chunk()?;
+            if equal(one, other) != u32::MAX {
+                return Some(false);
+            }
+            text = rest;
+        }
+        Some(!equal(end, text.first_chunk()?) & last == 0)
+    }
+
+    /// The bytes that stop a stretch of text.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(in crate::json) fn stops(block: &Block) -> u32 {
+        let bytes = load(block);
+        let quote = _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(b'"' as i8));
+        let backslash = _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(b'\\' as i8));
+        // Unsigned "at most 0x1f": the smaller of the two is the byte itself.
+        let below = _mm256_cmpeq_epi8(_mm256_min_epu8(bytes, _mm256_set1_epi8(0x1f)), bytes);
+        bits(_mm256_or_si256(below, _mm256_or_si256(quote, backslash)))
+    }
+
+    /// The bytes that are no ASCII.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(in crate::json) fn high(block: &Block) -> u32 {
+        bits(load(block))
+    }
+
+    /// The bytes that are decimal digits.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(in crate::json) fn digits(block: &Block) -> u32 {
+        let values = _mm256_sub_epi8(load(block), _mm256_set1_epi8(b'0' as i8));
+        bits(_mm256_cmpeq_epi8(
+            _mm256_min_epu8(values, _mm256_set1_epi8(9)),
+            values,
+        ))
+    }
+}
+
 #[cfg(target_arch = "aarch64")]
 mod arm {
     use std::arch::aarch64::*;

@@ -14,11 +14,14 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Moves it.
+    /// The same so much further on.
     #[inline(always)]
-    pub(super) fn shift(&mut self, by: u32) {
-        self.start = self.start.wrapping_add(by);
-        self.end = self.end.wrapping_add(by);
+    pub(super) fn moved(&self, by: u32) -> Node {
+        Node {
+            start: self.start.wrapping_add(by),
+            end: self.end.wrapping_add(by),
+            ..*self
+        }
     }
 }
 

@@ -10,16 +10,15 @@
 //! A result tells nothing of this but the [`Shape`], which only a text that fits a template has.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::decoded::Recalled;
-use super::parse::{self, skip_blanks, string_rest};
 use super::paths::Spot;
-use super::scan::{plain_text_end, same_bytes};
-use super::tape::{LONE, Node};
-use super::value::{Doc, Value};
+use super::scan::{BLOCK, Block, plain_text_end, same_bytes};
+use super::tape::{INTEGER, LONE, Node};
+use super::value::{Doc, How, Value};
 use super::{JsonError, Tape, utf8};
+use super::{parse, parse::skip_blanks, parse::string_rest};
 
 /// A text that is longer, or has more nodes, is not learned: its like seldom comes again.
 const MAX_TEXT: usize = 4 << 10;
@@ -74,7 +73,7 @@ pub struct Decoder {
     tape: Tape,
     templates: Templates,
     learns: bool,
-    pub(super) recalled: Recalled,
+    pub(super) recalled: Unfolded,
 }
 
 impl Default for Decoder {
@@ -89,7 +88,7 @@ impl Decoder {
             tape: Tape::new(),
             templates: Templates::default(),
             learns: true,
-            recalled: Recalled::default(),
+            recalled: Unfolded::default(),
         }
     }
 
@@ -109,10 +108,31 @@ impl Decoder {
     /// [`Tape::parse`], faster for texts like those before.
     #[inline]
     pub fn parse<'a>(&'a mut self, text: &'a [u8]) -> Result<Doc<'a>, JsonError> {
-        match self.templates.find(text) {
-            Some((at, fit)) => self.templates.hit(at, fit, text),
-            None => self.miss(text),
+        let found = match text.len() < u32::MAX as usize {
+            true => self.templates.find(text, |end| end == text.len()),
+            false => None,
+        };
+        match found {
+            Some((at, _)) => Ok(self.templates.hit(at, text)),
+            None => self.parse_unlike(text),
         }
+    }
+
+    /// [`parse`](Decoder::parse) of the line at the start of `text`, and what that is without its line end (LF, or CR
+    /// and LF), if it is like texts before it: then nobody need look for its end first. If it is not, or if it has no
+    /// end yet, None.
+    #[inline]
+    pub fn parse_line<'a>(&'a mut self, text: &'a [u8]) -> Option<(Doc<'a>, &'a [u8])> {
+        let text = &text[..text.len().min(u32::MAX as usize - 1)];
+        let ends = |end: usize| match text.get(end) {
+            // A CR before it is part of the line end, and of no text.
+            Some(b'\n') => end > 0 && text[end - 1] != b'\r',
+            Some(b'\r') => text.get(end + 1) == Some(&b'\n'),
+            _ => false,
+        };
+        let (at, end) = self.templates.find(text, ends)?;
+        let line = &text[..end];
+        Some((self.templates.hit(at, line), line))
     }
 
     /// What the templates take.
@@ -121,13 +141,14 @@ impl Decoder {
         self.templates.list.iter().map(Template::bytes).sum()
     }
 
+    /// [`parse`](Decoder::parse) of a text that is known to be like none before it.
     #[inline(never)]
-    fn miss<'a>(&'a mut self, text: &'a [u8]) -> Result<Doc<'a>, JsonError> {
+    pub fn parse_unlike<'a>(&'a mut self, text: &'a [u8]) -> Result<Doc<'a>, JsonError> {
         let doc = self.tape.parse(text)?;
         if self.learns {
-            let nodes = doc.root.own_nodes();
+            let Value { text, nodes } = doc.root();
             self.templates.earn(EARNED, nodes.len());
-            if text.len() <= MAX_TEXT && !doc.lone {
+            if text.len() <= MAX_TEXT && !doc.has_lone_surrogate() {
                 self.templates.learn(text, nodes);
             }
         }
@@ -150,15 +171,39 @@ struct Templates {
     /// and nothing be learned.
     may_spend: bool,
     /// Of the text at hand.
-    slots: [Node; MAX_VALUES],
+    slots: Slots,
+    unfolded: Unfolded,
 }
 
-/// What the slots of a text that fits have in them, all in all.
-#[derive(Clone, Copy, Default)]
-struct Fit {
-    lone: bool,
-    /// Some text may be other than ASCII.
-    not_ascii: bool,
+/// The values in the slots of a text, and room for what is behind them.
+type Slots = [Node; MAX_VALUES + 1];
+
+/// All nodes of the text at hand, which fits a pattern, if somebody asks for them.
+#[derive(Debug, Default)]
+pub(super) struct Unfolded {
+    nodes: OnceLock<Vec<Node>>,
+    /// Room for them.
+    spare: Mutex<Vec<Node>>,
+}
+
+impl Unfolded {
+    #[inline(always)]
+    pub(super) fn nodes(&self, fitted: Fitted<'_>) -> &[Node] {
+        self.nodes.get_or_init(|| {
+            let spare = self.spare.lock();
+            let mut nodes = std::mem::take(&mut *spare.unwrap_or_else(PoisonError::into_inner));
+            fitted.pattern.unfold(fitted.slots, &mut nodes);
+            nodes
+        })
+    }
+
+    /// Another text is at hand.
+    #[inline(always)]
+    pub(super) fn clear(&mut self) {
+        if let Some(nodes) = self.nodes.take() {
+            self.spare = Mutex::new(nodes);
+        }
+    }
 }
 
 impl Default for Templates {
@@ -170,23 +215,25 @@ impl Default for Templates {
             clock: 0,
             budget: FIRST_BUDGET,
             may_spend: true,
-            slots: [Node::default(); MAX_VALUES],
+            slots: [Node::default(); MAX_VALUES + 1],
+            unfolded: Unfolded::default(),
         }
     }
 }
 
 impl Templates {
-    /// The place of a template that the text fits: the one that came next the last time, else one of the last used.
+    /// The place of a template that the text fits, up to an offset where it may end, and that offset. The template is
+    /// the one that came next the last time, else one of the last used.
     #[inline]
-    fn find(&mut self, text: &[u8]) -> Option<(usize, Fit)> {
+    fn find(&mut self, text: &[u8], ends: impl Fn(usize) -> bool) -> Option<(usize, usize)> {
         self.may_spend = self.budget >= 0;
         let expected = self.list.get(self.last)?.next;
         if !self.may_spend {
             return None;
         }
         if let Some(template) = self.list.get(expected) {
-            match template.pattern.fit(text, &mut self.slots) {
-                Ok(fit) => return Some((expected, fit)),
+            match template.pattern.fit(text, &mut self.slots, &ends) {
+                Ok(end) => return Some((expected, end)),
                 Err(cost) => self.spend(cost),
             }
         }
@@ -196,8 +243,8 @@ impl Templates {
                 continue;
             }
             if let Some(template) = self.list.get(at) {
-                match template.pattern.fit(text, &mut self.slots) {
-                    Ok(fit) => return Some((at, fit)),
+                match template.pattern.fit(text, &mut self.slots, &ends) {
+                    Ok(end) => return Some((at, end)),
                     Err(cost) => self.spend(cost),
                 }
             }
@@ -218,30 +265,19 @@ impl Templates {
     }
 
     #[inline]
-    fn hit<'a>(&'a mut self, at: usize, fit: Fit, text: &'a [u8]) -> Result<Doc<'a>, JsonError> {
+    fn hit<'a>(&'a mut self, at: usize, text: &'a [u8]) -> Doc<'a> {
         self.used(at);
-        let text = if fit.not_ascii {
-            match utf8(text) {
-                Ok(text) => text,
-                Err(error) => {
-                    self.spend(cost(self.list[at].pattern.steps.len(), text.len()));
-                    return Err(error);
-                }
-            }
-        } else {
-            // SAFETY: between its slots the text equals one that was UTF-8 when it was learned, and the slots, whole
-            // numbers and strings between quotes, are ASCII.
-            unsafe { std::str::from_utf8_unchecked(text) }
-        };
-        self.earn(SAVED, self.list[at].nodes.len());
-        let Template { pattern, nodes, .. } = &mut self.list[at];
-        let slots = &self.slots[..pattern.steps.len()];
-        pattern.move_nodes(nodes, slots);
-        Ok(Doc {
-            root: Value { text, nodes },
-            lone: fit.lone,
-            fitted: Some(Fitted { pattern, slots }),
-        })
+        let Template { pattern, .. } = &self.list[at];
+        self.budget = (self.budget + pattern.saved).min(BUDGET);
+        self.unfolded.clear();
+        // SAFETY: between its slots the text equals one that was UTF-8 when it was learned, and so are the slots: whole
+        // numbers, and strings between quotes, which were looked at.
+        let text = unsafe { std::str::from_utf8_unchecked(text) };
+        let slots = &self.slots[..pattern.steps.len() - 1];
+        Doc {
+            text,
+            how: How::Fits(Fitted { pattern, slots }, &self.unfolded),
+        }
     }
 
     /// Notes that the text at hand is of this template.
@@ -265,22 +301,25 @@ impl Templates {
     }
 
     /// Learns from a text that the parser had to read.
-    fn learn(&mut self, text: &[u8], nodes: &[Node]) {
-        if !self.may_spend || nodes.len() > MAX_NODES || text.first() != Some(&b'{') {
+    fn learn(&mut self, text: &str, nodes: &[Node]) {
+        if !self.may_spend || nodes.len() > MAX_NODES || !text.starts_with('{') {
             return;
         }
         self.spend(LOOKING * nodes.len() as i32);
-        let (values, frame) = values(text, nodes);
+        let (values, frame) = values(text.as_bytes(), nodes);
         if values.len() > MAX_VALUES {
             return;
         }
-        let is_known = |known: &Template| known.frame == frame && known.has_shape(text, nodes);
+        let is_known =
+            |known: &Template| known.frame == frame && known.has_shape(text.as_bytes(), nodes);
         let at = match self.list.iter().position(is_known) {
             Some(at) => {
                 let cuts = self.list[at].learn(text, nodes);
                 self.spend(CUTTING * cuts as i32);
                 at
             }
+            // Only of a text without LF the next one is the end of its line.
+            None if memchr::memchr(b'\n', text.as_bytes()).is_some() => return,
             None => {
                 self.spend(LEARNING);
                 match Template::new(text, nodes, values, frame) {
@@ -312,8 +351,6 @@ struct Template {
     values: Vec<Leaf>,
     /// Of its shape; see [`values`].
     frame: u64,
-    /// The nodes of the last text that fitted.
-    nodes: Vec<Node>,
     /// Place of the template of the text that came next the last time.
     next: usize,
     /// When it was used last.
@@ -326,13 +363,28 @@ pub struct Pattern {
     number: u32,
     shape: Shape,
     /// What it was learned from, and its nodes.
-    text: Box<[u8]>,
+    text: Box<str>,
     learned: Box<[Node]>,
-    /// One for each slot.
-    steps: Vec<Step>,
-    /// What stands after the last slot.
-    tail: Box<[u8]>,
+    /// What has which node.
+    parts: Box<[Part]>,
+    /// One for each slot, and the last for what stands behind them.
+    steps: Box<[Step]>,
+    /// The texts of all literals, each from the start of a block.
+    blocks: Box<[Block]>,
     closes: Vec<Close>,
+    /// Earned by a text that fits.
+    saved: i32,
+}
+
+/// What a node of a pattern is in the texts that fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The same in all of them.
+    Constant,
+    /// With its place.
+    Slot(u8),
+    /// A container with slots in it.
+    Changing,
 }
 
 /// That a text fits a pattern, and how.
@@ -343,10 +395,35 @@ pub struct Fitted<'a> {
     pub(super) slots: &'a [Node],
 }
 
-impl Fitted<'_> {
+impl<'a> Fitted<'a> {
     #[inline]
     pub fn shape(&self) -> Shape {
         self.pattern.shape
+    }
+
+    #[inline]
+    pub fn pattern(&self) -> &'a Pattern {
+        self.pattern
+    }
+
+    /// Whether any string has an unpaired half of a surrogate pair: texts with one are not learned.
+    pub(super) fn has_lone_surrogate(&self) -> bool {
+        let mut slots = self.pattern.steps.iter().zip(self.slots);
+        slots.any(|(step, slot)| step.slot == Slot::String && slot.info & LONE != 0)
+    }
+
+    /// The value at a spot of the text, if it takes no more than a look.
+    #[inline(always)]
+    pub(super) fn at(&self, spot: Spot, text: &'a str) -> Option<Value<'a>> {
+        let at = spot.0 as usize;
+        match *self.pattern.parts.get(at)? {
+            Part::Slot(slot) => Some(Value {
+                text,
+                nodes: std::slice::from_ref(self.slots.get(slot as usize)?),
+            }),
+            Part::Constant => Some(self.pattern.learned(at)),
+            Part::Changing => None,
+        }
     }
 }
 
@@ -357,46 +434,96 @@ struct Leaf {
     is_slot: bool,
 }
 
-/// A slot and what stands before it.
-#[derive(Debug)]
+/// A literal, which must stand where it stands, and the slot behind it.
+#[derive(Clone, Copy, Debug)]
 struct Step {
-    /// The opening quote of a string is part of it.
-    literal: Box<[u8]>,
+    /// Bytes of the literal. The opening quote of a string is part of it.
+    len: u32,
+    /// How many blocks it takes up.
+    blocks: u32,
+    /// A bit for each byte of it in the last of them.
+    last: u32,
     node: u32,
-    /// Nodes up to the next slot move with the end of this one.
-    upto: u32,
-    is_string: bool,
+    slot: Slot,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    String,
+    Number,
+    /// None: the text is over.
+    End,
 }
 
 impl Step {
-    /// What the text has in the slot, if it has from `at` on what it should.
-    #[inline(always)]
-    fn fit(&self, text: &[u8], at: usize, fit: &mut Fit) -> Option<Node> {
-        let at = literal(&self.literal, text, at)?;
-        let start = at - self.is_string as usize;
-        let (end, info) = if self.is_string {
-            let (stop, is_ascii) = plain_text_end(text, at);
-            fit.not_ascii |= !is_ascii;
-            match text.get(stop)? {
-                b'"' => (stop + 1, 0),
-                _ => {
-                    let (end, info) = string_rest::<false>(text, stop).ok()?;
-                    fit.not_ascii = true; // not looked at
-                    fit.lone |= info & LONE != 0;
-                    (end, info)
-                }
-            }
-        } else {
-            text.get(at)?;
-            parse::number::<false>(text, at).ok()?
-        };
-        Some(Node {
-            start: start as u32,
-            end: end as u32,
-            skip: 1,
-            info,
-        })
+    /// Adds the blocks of its literal to the others.
+    fn new(literal: &[u8], node: u32, slot: Slot, blocks: &mut Vec<Block>) -> Step {
+        let before = blocks.len();
+        for part in literal.chunks(BLOCK) {
+            let mut block = [0; BLOCK];
+            block[..part.len()].copy_from_slice(part);
+            blocks.push(block);
+        }
+        Step {
+            len: literal.len() as u32,
+            blocks: (blocks.len() - before) as u32,
+            last: u32::MAX >> ((BLOCK - literal.len() % BLOCK) % BLOCK),
+            node,
+            slot,
+        }
     }
+
+    /// Reads the slot, if the text has from `at` on what it should. The offset after it.
+    #[inline(always)]
+    fn fit(&self, mine: &[Block], text: &[u8], at: usize, slot: &mut Node) -> Option<usize> {
+        let there = at + self.len as usize;
+        let mine = mine.as_flattened().get(..self.len as usize)?;
+        if !same_bytes(text.get(at..there)?, mine) {
+            return None;
+        }
+        match self.slot {
+            Slot::End => Some(there),
+            Slot::Number => any_number(text, there, slot),
+            Slot::String => match plain_text_end(text, there) {
+                (stop, true) if text.get(stop) == Some(&b'"') => {
+                    *slot = node(there - 1, stop + 1, 0);
+                    Some(stop + 1)
+                }
+                (stop, _) => any_string(text, there, stop, slot),
+            },
+        }
+    }
+}
+
+#[inline(always)]
+fn node(start: usize, end: usize, info: u32) -> Node {
+    Node {
+        start: start as u32,
+        end: end as u32,
+        skip: 1,
+        info,
+    }
+}
+
+/// The offset after the number at `at`.
+#[inline(never)]
+fn any_number(text: &[u8], at: usize, slot: &mut Node) -> Option<usize> {
+    text.get(at)?;
+    let (end, info) = parse::number::<false>(text, at).ok()?;
+    *slot = node(at, end, info);
+    Some(end)
+}
+
+/// The offset after the string whose quote is before `at` and whose first plain stretch ends at `stop`.
+#[inline(never)]
+fn any_string(text: &[u8], at: usize, stop: usize, slot: &mut Node) -> Option<usize> {
+    let (end, info) = match text.get(stop)? {
+        b'"' => (stop + 1, 0),
+        _ => string_rest::<false>(text, stop).ok()?,
+    };
+    utf8(&text[at..end - 1]).ok()?;
+    *slot = node(at - 1, end, info);
+    Some(end)
 }
 
 /// The end of a container with slots in it.
@@ -407,13 +534,6 @@ struct Close {
     slot: u32,
     /// How far that is away.
     distance: u32,
-}
-
-/// The offset after the literal, if it stands at `at`.
-#[inline(always)]
-fn literal(literal: &[u8], text: &[u8], at: usize) -> Option<usize> {
-    let there = at + literal.len();
-    same_bytes(text.get(at..there)?, literal).then_some(there)
 }
 
 /// Whether the value that starts here is a string (true) or a number (false); None: neither.
@@ -466,12 +586,11 @@ fn values(text: &[u8], nodes: &[Node]) -> (Vec<Leaf>, u64) {
 
 impl Template {
     /// A template that only the text itself fits.
-    fn new(text: &[u8], nodes: &[Node], values: Vec<Leaf>, frame: u64) -> Option<Template> {
+    fn new(text: &str, nodes: &[Node], values: Vec<Leaf>, frame: u64) -> Option<Template> {
         Some(Template {
             pattern: Arc::new(Pattern::new(Shape(number()?), text, nodes, &values)?),
             values,
             frame,
-            nodes: nodes.to_vec(),
             next: 0,
             used: 0,
         })
@@ -479,7 +598,7 @@ impl Template {
 
     fn bytes(&self) -> usize {
         let Pattern { text, learned, .. } = &*self.pattern;
-        2 * (text.len() + size_of_val(&**learned))
+        2 * text.len() + size_of_val(&**learned)
     }
 
     /// Whether a text with these nodes is of this shape.
@@ -489,22 +608,23 @@ impl Template {
             return false;
         }
         // Nodes have the same numbers as long as the texts between the values are the same.
+        let known_text = pattern.text.as_bytes();
         let (mut mine, mut theirs) = (0, 0);
         for leaf in &self.values {
             let at = leaf.node as usize;
             let (known, node) = (&pattern.learned[at], &nodes[at]);
             let (start, there) = (known.start as usize, node.start as usize);
-            let same_kind = is_string(&pattern.text, start) == is_string(text, there);
-            if !same_kind || pattern.text.get(mine..start) != text.get(theirs..there) {
+            let same_kind = is_string(known_text, start) == is_string(text, there);
+            if !same_kind || known_text.get(mine..start) != text.get(theirs..there) {
                 return false;
             }
             (mine, theirs) = (known.end as usize, node.end as usize);
         }
-        pattern.text[mine..] == text[theirs..]
+        known_text[mine..] == text[theirs..]
     }
 
     /// Makes slots of the values in which the text, of this shape, differs. How many slots were cut for that.
-    fn learn(&mut self, text: &[u8], nodes: &[Node]) -> usize {
+    fn learn(&mut self, text: &str, nodes: &[Node]) -> usize {
         let mut changed = false;
         for leaf in &mut self.values {
             let at = leaf.node as usize;
@@ -518,9 +638,8 @@ impl Template {
         if changed
             && let Some(pattern) = Pattern::new(self.pattern.shape, text, nodes, &self.values)
         {
-            self.nodes.copy_from_slice(nodes);
             self.pattern = Arc::new(pattern);
-            return self.pattern.steps.len();
+            return self.pattern.steps.len() - 1;
         }
         0
     }
@@ -528,29 +647,31 @@ impl Template {
 
 impl Pattern {
     /// The text cut at those of its values that are slots.
-    fn new(shape: Shape, text: &[u8], nodes: &[Node], values: &[Leaf]) -> Option<Pattern> {
+    fn new(shape: Shape, text: &str, nodes: &[Node], values: &[Leaf]) -> Option<Pattern> {
+        let bytes = text.as_bytes();
         let mut steps: Vec<Step> = Vec::new();
+        let mut blocks = Vec::new();
+        let mut parts = vec![Part::Constant; nodes.len()];
         let mut start = 0;
         for leaf in values.iter().filter(|leaf| leaf.is_slot) {
             let node = &nodes[leaf.node as usize];
-            let is_string = text[node.start as usize] == b'"';
-            if let Some(before) = steps.last_mut() {
-                before.upto = leaf.node;
-            }
-            steps.push(Step {
-                literal: text[start..node.start as usize + is_string as usize].into(),
-                node: leaf.node,
-                upto: nodes.len() as u32,
-                is_string,
-            });
+            let (end, slot) = match bytes[node.start as usize] {
+                b'"' => (node.start as usize + 1, Slot::String),
+                _ => (node.start as usize, Slot::Number),
+            };
+            parts[leaf.node as usize] = Part::Slot(steps.len() as u8);
+            steps.push(Step::new(&bytes[start..end], leaf.node, slot, &mut blocks));
             start = node.end as usize;
         }
         let mut closes = Vec::new();
         for (at, node) in (0..).zip(nodes) {
-            if let b'{' | b'[' = text[node.start as usize] {
+            if let b'{' | b'[' = bytes[node.start as usize] {
                 let end = |step: &Step| nodes[step.node as usize].end;
                 let before = steps.iter().take_while(|step| end(step) < node.end);
-                if let Some(slot) = before.count().checked_sub(1) {
+                if let Some(slot) = before.count().checked_sub(1)
+                    && end(&steps[slot]) > node.start
+                {
+                    parts[at as usize] = Part::Changing;
                     closes.push(Close {
                         node: at,
                         slot: slot as u32,
@@ -559,14 +680,17 @@ impl Pattern {
                 }
             }
         }
+        steps.push(Step::new(&bytes[start..], 0, Slot::End, &mut blocks));
         Some(Pattern {
             number: number()?.get(),
             shape,
             text: text.into(),
             learned: nodes.into(),
-            steps,
-            tail: text[start..].into(),
+            parts: parts.into(),
+            steps: steps.into(),
+            blocks: blocks.into(),
             closes,
+            saved: SAVED * nodes.len() as i32,
         })
     }
 
@@ -578,46 +702,76 @@ impl Pattern {
 
     /// Nodes that are slots, in order.
     pub fn slots(&self) -> impl Iterator<Item = Spot> {
-        self.steps.iter().map(|step| Spot(step.node))
+        let slots = self.steps.iter().filter(|step| step.slot != Slot::End);
+        slots.map(|step| Spot(step.node))
     }
 
-    /// Reads the text into `slots`. If it does not fit, or is no JSON, the [`cost`] of finding that.
-    #[inline]
-    fn fit(&self, text: &[u8], slots: &mut [Node; MAX_VALUES]) -> Result<Fit, i32> {
+    /// The value that is the same in all texts that fit; None if it is not, or if it is nowhere.
+    pub fn constant(&self, spot: Spot) -> Option<Value<'_>> {
+        let at = spot.0 as usize;
+        let is_constant = spot.is_there() && self.parts.get(at) == Some(&Part::Constant);
+        is_constant.then(|| self.learned(at))
+    }
+
+    #[inline(always)]
+    fn learned(&self, at: usize) -> Value<'_> {
+        Value {
+            text: &self.text,
+            nodes: &self.learned[at..],
+        }
+    }
+
+    /// Reads the text into `slots`, and says where it ends. If it does not fit, or is no JSON, the [`cost`] of finding
+    /// that.
+    #[inline(always)]
+    fn fit(
+        &self,
+        text: &[u8],
+        slots: &mut Slots,
+        ends: impl Fn(usize) -> bool,
+    ) -> Result<usize, i32> {
+        #[cfg(target_arch = "x86_64")]
+        let result = match std::is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2.
+            true => unsafe { self.fit_wide(text, slots) },
+            false => self.fit_plain(text, slots),
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let result = self.fit_plain(text, slots);
+        match result {
+            Ok(end) if ends(end) => Ok(end),
+            Ok(end) => Err(cost(self.steps.len(), end)),
+            Err((step, at)) => Err(cost(step, at)),
+        }
+    }
+
+    /// The offset after what fits; or else the place of the step that does not, and where.
+    fn fit_plain(&self, text: &[u8], slots: &mut Slots) -> Result<usize, (usize, usize)> {
         let mut at = 0;
-        let mut fit = Fit::default();
+        let mut blocks = &self.blocks[..];
         for (number, (step, slot)) in self.steps.iter().zip(slots).enumerate() {
-            match step.fit(text, at, &mut fit) {
-                Some(found) => *slot = found,
-                None => return Err(cost(number, at)),
-            }
-            at = slot.end as usize;
+            let (mine, others) = blocks.split_at(step.blocks as usize);
+            at = step.fit(mine, text, at, slot).ok_or((number, at))?;
+            blocks = others;
         }
-        match literal(&self.tail, text, at) {
-            Some(end) if end == text.len() && end < u32::MAX as usize => Ok(fit),
-            _ => Err(cost(self.steps.len(), at)),
-        }
+        Ok(at)
     }
 
-    /// The nodes of the text that it was learned from.
-    pub(super) fn learned(&self) -> &[Node] {
-        &self.learned
-    }
-
-    /// Moves the nodes of a text that fits to where they are in the text with these slots.
-    #[inline]
-    pub(super) fn move_nodes(&self, nodes: &mut [Node], slots: &[Node]) {
+    /// Makes the nodes of the text with these slots.
+    pub(super) fn unfold(&self, slots: &[Node], nodes: &mut Vec<Node>) {
+        nodes.clear();
+        nodes.reserve(self.learned.len());
+        let (mut from, mut by) = (0, 0);
+        // The ends of containers move wrongly here, and are set below.
         for (step, slot) in self.steps.iter().zip(slots) {
-            let node = &mut nodes[step.node as usize];
-            let shift = slot.end.wrapping_sub(node.end);
-            *node = *slot;
-            if shift != 0 {
-                // The ends of containers move wrongly here, and are set below.
-                for node in &mut nodes[step.node as usize + 1..step.upto as usize] {
-                    node.shift(shift);
-                }
-            }
+            let at = step.node as usize;
+            let moved = |node: &Node| node.moved(by);
+            nodes.extend(self.learned[from..at].iter().map(moved));
+            nodes.push(*slot);
+            (from, by) = (at + 1, slot.end.wrapping_sub(self.learned[at].end));
         }
+        let moved = |node: &Node| node.moved(by);
+        nodes.extend(self.learned[from..].iter().map(moved));
         for close in &self.closes {
             nodes[close.node as usize].end = slots[close.slot as usize].end + close.distance;
         }
@@ -625,8 +779,131 @@ impl Pattern {
 
     /// All nodes of the text with these slots.
     pub(super) fn nodes(&self, slots: &[Node]) -> Box<[Node]> {
-        let mut nodes = self.learned.clone();
-        self.move_nodes(&mut nodes, slots);
-        nodes
+        let mut nodes = Vec::new();
+        self.unfold(slots, &mut nodes);
+        nodes.into()
+    }
+}
+
+/// The same 32 bytes at a time. Near the end of the text, where a block may not be whole, and for what is rare, the
+/// plain way does it.
+#[cfg(target_arch = "x86_64")]
+mod wide {
+    use super::super::scan::wide::{digits, high, same, stops};
+    use super::*;
+
+    impl Step {
+        /// As [`fit`](Step::fit).
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        fn fit_wide(
+            &self,
+            mine: &[Block],
+            text: &[u8],
+            at: usize,
+            slot: &mut Node,
+        ) -> Option<usize> {
+            let rest = text.get(at..)?;
+            match same(mine, self.last, rest) {
+                Some(true) => {}
+                Some(false) => return None,
+                None => return self.fit(mine, text, at, slot),
+            }
+            let at = at + self.len as usize;
+            if self.slot == Slot::End {
+                return Some(at);
+            }
+            let rest = rest.get(self.len as usize..)?;
+            if self.slot == Slot::String {
+                return string(text, rest, slot);
+            }
+            if let Some(block) = rest.first_chunk() {
+                let (len, info) = number(block);
+                if len > 0 {
+                    *slot = node(at, at + len, info);
+                    return Some(at + len);
+                }
+            }
+            any_number(text, at, slot)
+        }
+    }
+
+    /// The offset after the string of which `rest` is what follows the quote.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn string(text: &[u8], mut rest: &[u8], slot: &mut Node) -> Option<usize> {
+        let at = text.len() - rest.len();
+        let mut not_ascii = 0;
+        while let Some((block, others)) = rest.split_first_chunk() {
+            let (ends, highs) = (stops(block), high(block));
+            if ends != 0 {
+                let first = ends.trailing_zeros() as usize;
+                let stop = text.len() - rest.len() + first;
+                // Those before the first stop, which is ASCII itself.
+                not_ascii |= highs & (ends ^ (ends - 1));
+                if not_ascii == 0 && block[first % BLOCK] == b'"' {
+                    *slot = node(at - 1, stop + 1, 0);
+                    return Some(stop + 1);
+                }
+                return any_string(text, at, stop, slot);
+            }
+            not_ascii |= highs;
+            rest = others;
+        }
+        any_string(
+            text,
+            at,
+            plain_text_end(text, text.len() - rest.len()).0,
+            slot,
+        )
+    }
+
+    /// The length and the flags of the number at the start of a block, if it ends there and has no exponent; else 0.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn number(block: &Block) -> (usize, u32) {
+        const NONE: (usize, u32) = (0, 0);
+        let digits = digits(block);
+        let sign = (block[0] == b'-') as usize;
+        let whole = (digits >> sign).trailing_ones() as usize;
+        let mut len = sign + whole;
+        if whole == 0 || len >= BLOCK - 1 || whole > 1 && block[sign] == b'0' {
+            return NONE;
+        }
+        let mut info = INTEGER;
+        if block[len] == b'.' {
+            let places = (digits >> len >> 1).trailing_ones() as usize;
+            len += 1 + places;
+            info = 0;
+            if places == 0 || len >= BLOCK {
+                return NONE;
+            }
+        }
+        match block[len] {
+            b'e' | b'E' => NONE,
+            _ => (len, info),
+        }
+    }
+
+    impl Pattern {
+        /// As [`fit_plain`](Pattern::fit_plain).
+        #[target_feature(enable = "avx2")]
+        pub(super) fn fit_wide(
+            &self,
+            text: &[u8],
+            slots: &mut Slots,
+        ) -> Result<usize, (usize, usize)> {
+            let mut at = 0;
+            let mut blocks = &self.blocks[..];
+            for (number, (step, slot)) in self.steps.iter().zip(slots).enumerate() {
+                let (mine, others) = blocks.split_at(step.blocks as usize);
+                match step.fit_wide(mine, text, at, slot) {
+                    Some(end) => at = end,
+                    None => return Err((number, at)),
+                }
+                blocks = others;
+            }
+            Ok(at)
+        }
     }
 }

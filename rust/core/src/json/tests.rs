@@ -627,14 +627,7 @@ fn decode(decoder: &mut Decoder, text: &[u8]) -> bool {
     let found = decoder.parse(text);
     match (want, found) {
         (Ok(want), Ok(found)) => {
-            assert_eq!(
-                found.root.own_nodes(),
-                want.root.own_nodes(),
-                "{}",
-                text.escape_ascii()
-            );
-            assert_eq!(found.root.raw(), want.root.raw());
-            assert_eq!(found.has_lone_surrogate(), want.has_lone_surrogate());
+            assert_same(&found, &want);
             found.fitted().is_some()
         }
         (Err(want), Err(found)) => {
@@ -648,6 +641,43 @@ fn decode(decoder: &mut Decoder, text: &[u8]) -> bool {
         }
         (want, found) => panic!("{want:?}, but {found:?}: {}", text.escape_ascii()),
     }
+}
+
+/// One that may fit a template, and what the parser says.
+fn assert_same(found: &Doc<'_>, want: &Doc<'_>) {
+    let text = found.root().text;
+    for at in 0..want.root().own_nodes().len() as u32 {
+        let spot = Spot(at);
+        let [one, other] = [found, want].map(|doc| doc.at(spot));
+        assert_eq!(one.map(|it| it.raw()), other.map(|it| it.raw()), "{text}");
+        assert_eq!(
+            one.map(|it| (it.len(), it.is_lossy(), it.is_integer())),
+            other.map(|it| (it.len(), it.is_lossy(), it.is_integer())),
+            "{text}"
+        );
+    }
+    assert_eq!(found.root().own_nodes(), want.root().own_nodes(), "{text}");
+    assert_eq!(found.root().raw(), want.root().raw());
+    assert_eq!(found.size(), want.root().raw().len());
+    assert_eq!(found.is_object(), want.is_object());
+    assert_eq!(found.has_lone_surrogate(), want.has_lone_surrogate());
+}
+
+/// As [`decode`], of a line with other bytes behind it: those that fit a template end where the line ends.
+fn decode_line(decoder: &mut Decoder, text: &[u8], line_end: &[u8], rest: &[u8]) -> bool {
+    let mut tape = Tape::new();
+    let bytes = [text, line_end, rest].concat();
+    let Some((found, line)) = decoder.parse_line(&bytes) else {
+        return decoder
+            .parse_unlike(text)
+            .is_ok_and(|doc| doc.fitted().is_some());
+    };
+    let want = bytes.split_inclusive(|byte| *byte == b'\n').next().unwrap();
+    let want = want.strip_suffix(b"\n").expect("an end");
+    let want = want.strip_suffix(b"\r").unwrap_or(want);
+    assert_eq!(line, want, "{}", bytes.escape_ascii());
+    assert_same(&found, &tape.parse(line).unwrap());
+    true
 }
 
 /// A record of one of a few shapes, with values of all kinds and some faults.
@@ -730,7 +760,26 @@ fn a_template_changes_no_result() {
         }
     }
     // A quarter of the texts are faulty, and shapes come at random: the budget does not let all others be tried.
-    assert!(fitted > all / 8, "{fitted} of {all}");
+    assert!(fitted > all / 9, "{fitted} of {all}");
+}
+
+#[test]
+fn a_line_that_fits_ends_at_its_line_end() {
+    const ENDS: [&[u8]; 8] = [b"\n", b"\n", b"\n", b"\r\n", b"\r\r\n", b"\r", b"", b" \n"];
+    const RESTS: [&[u8]; 4] = [b"", b"{", b"\n", &[b'"'; 80]];
+    let mut random = XorShift::new(0x11e);
+    let (mut fitted, mut all) = (0, 0);
+    for _ in 0..20 {
+        let mut decoder = Decoder::new();
+        for _ in 0..2000 {
+            let mut text = record(&mut random);
+            text.retain(|byte| *byte != b'\n');
+            let [end, rest] = [random.below(8), random.below(4)];
+            fitted += usize::from(decode_line(&mut decoder, &text, ENDS[end], RESTS[rest]));
+            all += 1;
+        }
+    }
+    assert!(fitted > all / 40, "{fitted} of {all}");
 }
 
 #[test]

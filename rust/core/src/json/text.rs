@@ -150,11 +150,16 @@ impl<'a> Str<'a> {
 
     /// Whether the decoded string is `other`. A string with an unpaired half equals no `str`.
     #[allow(clippy::should_implement_trait)] // not an equivalence between strings of texts
-    #[inline]
+    #[inline(always)]
     pub fn eq(&self, other: &str) -> bool {
-        if !self.has_escapes() {
-            return self.raw == other;
+        match self.has_escapes() {
+            false => self.raw == other,
+            true => self.decodes_to(other),
         }
+    }
+
+    #[inline(never)]
+    fn decodes_to(&self, other: &str) -> bool {
         let mut rest = other;
         for piece in Pieces::new(self.raw) {
             let left = match piece {

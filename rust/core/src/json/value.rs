@@ -2,7 +2,7 @@
 
 use super::paths::Spot;
 use super::tape::{INTEGER, LONE, Node};
-use super::template::Fitted;
+use super::template::{Fitted, Unfolded};
 use super::text::{Str, Text};
 
 /// What a value is.
@@ -16,31 +16,92 @@ pub enum Kind {
     Object,
 }
 
-/// A parsed text: the nodes on the tape and the bytes they point into.
+/// A text that was read.
 #[derive(Clone, Copy, Debug)]
 pub struct Doc<'a> {
-    pub(super) root: Value<'a>,
-    pub(super) lone: bool,
-    pub(super) fitted: Option<Fitted<'a>>,
+    pub(super) text: &'a str,
+    pub(super) how: How<'a>,
+}
+
+/// How a text was read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum How<'a> {
+    /// By the parser, into these nodes; whether some string has an unpaired half of a surrogate pair.
+    Parsed(&'a [Node], bool),
+    /// By comparison with texts before it: there are no nodes yet.
+    Fits(Fitted<'a>, &'a Unfolded),
 }
 
 impl<'a> Doc<'a> {
     /// The value of the text.
     #[inline]
     pub fn root(&self) -> Value<'a> {
-        self.root
+        let nodes = match self.how {
+            How::Parsed(nodes, _) => nodes,
+            How::Fits(fitted, unfolded) => unfolded.nodes(fitted),
+        };
+        Value {
+            text: self.text,
+            nodes,
+        }
+    }
+
+    /// One of the values in it as a text of its own.
+    pub fn part(&self, value: Value<'a>) -> Doc<'a> {
+        Doc {
+            text: value.text,
+            how: How::Parsed(value.nodes, self.has_lone_surrogate()),
+        }
+    }
+
+    /// How many bytes the value has, without blanks around it.
+    #[inline]
+    pub fn size(&self) -> usize {
+        match self.how {
+            How::Parsed(..) => self.root().raw().len(),
+            How::Fits(..) => self.text.trim_end_matches([' ', '\t', '\r', '\n']).len(), // no others before it
+        }
+    }
+
+    /// [`Value::is_object`] of the root.
+    #[inline]
+    pub fn is_object(&self) -> bool {
+        match self.how {
+            How::Parsed(..) => self.root().is_object(),
+            How::Fits(..) => true, // no others are learned
+        }
+    }
+
+    /// [`Value::at`] of the root. Often its other values need not be looked at for that.
+    #[inline(always)]
+    pub fn at(&self, spot: Spot) -> Option<Value<'a>> {
+        if !spot.is_there() {
+            return None;
+        }
+        if let How::Fits(fitted, _) = self.how
+            && let Some(value) = fitted.at(spot, self.text)
+        {
+            return Some(value);
+        }
+        self.root().at(spot)
     }
 
     /// The pattern that it fits, if it is like texts before it.
     #[inline]
     pub fn fitted(&self) -> Option<Fitted<'a>> {
-        self.fitted
+        match self.how {
+            How::Parsed(..) => None,
+            How::Fits(fitted, _) => Some(fitted),
+        }
     }
 
     /// Whether any string or key has an unpaired half of a surrogate pair.
     #[inline]
     pub fn has_lone_surrogate(&self) -> bool {
-        self.lone
+        match self.how {
+            How::Parsed(_, lone) => lone,
+            How::Fits(fitted, _) => fitted.has_lone_surrogate(),
+        }
     }
 }
 

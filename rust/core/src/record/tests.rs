@@ -228,7 +228,13 @@ fn invalid_utf8_is_replaced_and_flagged() {
     let mut texts = Vec::new();
     let mut take = |record: Record<'_>, _: &mut Report| {
         texts.push((
-            record.value.get("a").unwrap().text().unwrap().into_string(),
+            record
+                .value()
+                .get("a")
+                .unwrap()
+                .text()
+                .unwrap()
+                .into_string(),
             record.lossy,
         ));
         Ok::<_, Error>(())
