@@ -300,8 +300,9 @@ impl Minicode {
         let streamed = out
             .streamed(Kind::Message, "answer", stamp.thread())
             .is_some();
-        match filled(payload.text_of("text")) {
-            Some(text) if !streamed && !(main && self.is_said(&text, cut)) => {
+        let text = filled(payload.text_of("text"));
+        match text.filter(|text| !streamed && (!main || !self.is_said(text, cut))) {
+            Some(text) => {
                 if main {
                     self.answer(out);
                     self.block = text.to_string();
@@ -309,7 +310,7 @@ impl Minicode {
                 out.final_text(Kind::Message, "answer", text, stamp);
                 Outcome::Mapped
             }
-            _ => Outcome::Ignored("final text of the turn"),
+            None => Outcome::Ignored("final text of the turn"),
         }
     }
 
