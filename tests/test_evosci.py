@@ -100,3 +100,13 @@ def test_a_graded_answer_and_its_revision_are_two_texts(engine: Any) -> None:
     grade = {"type": "rubric_evaluation", "iteration": 0, "result": "needs_revision"}
     got = run(engine, text("No."), grade, text("Yes."), {**grade, "result": "satisfied"}, done("No.\n\nYes."))
     assert (got["texts"], got["verdict"]["outcome"]) == (["No.", "Yes."], "completed")
+
+
+def test_a_sub_agent_behind_the_langgraph_server_goes_by_the_call_in_its_instance(engine: Any) -> None:
+    where = {"subagent": "tools", "instance_id": "tools:p"}
+    inner = {"type": "subagent_tool_call", "name": "x", "args": {}, "id": "s", **where}
+    got = run(engine, task("p", "coder"), USAGE, inner, result("s", **where), result("p"), text("End."), done("End."))
+    assert [(call["id"], call["ok"], call["parent"]) for call in got["tool_calls"]] == [
+        ("p", True, None),
+        ("s", True, "p"),
+    ]

@@ -58,6 +58,7 @@ SIGNS: dict[str, tuple[frozenset[str], int]] = {
     "rubric_evaluation_deferred": (frozenset({"tasks"}), 60),
     "goal_state": (frozenset({"change", "status"}), 60),
 }
+_SERVED = "tools:"
 _FOREIGN = frozenset({"sessionID", "session_id", "sessionId", "timestamp", "message_id", "part", "uuid", "schema"})
 
 
@@ -273,7 +274,10 @@ class Mapper:
     def _thread(self, value: dict[str, Any]) -> str | None:
         """The delegating call, on a sub-agent's record: by its instance, or by its name if the wire tells no more."""
         instance, name = as_text(value.get("instance_id")) or "", as_text(value.get("subagent")) or ""
-        return self.agents.get(instance) or self.agents.get(name) or self.tasks.get(name)
+        thread = self.agents.get(instance) or self.agents.get(name) or self.tasks.get(name)
+        if thread is None and instance.startswith(_SERVED) and self.out.knows(instance.removeprefix(_SERVED)):
+            thread = instance.removeprefix(_SERVED)  # the langgraph server names the call
+        return thread
 
     def _end_call(self, thread: str | None) -> None:
         """A model call is over: its texts stay, the next text is a block of its own."""

@@ -187,7 +187,11 @@ impl Evosci {
         let Some(text) = content.filter(|text| !text.raw().is_empty()) else {
             return Outcome::Ignored("empty text");
         };
-        let thread = if subagent { self.thread(value) } else { None };
+        let thread = if subagent {
+            self.thread(value, out)
+        } else {
+            None
+        };
         if subagent && thread.is_none() {
             return Outcome::Ignored("sub-agent without a call");
         }
@@ -204,7 +208,7 @@ impl Evosci {
     }
 
     fn call(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let thread = self.thread(value);
+        let thread = self.thread(value, out);
         let stamp = Stamp::of_thread(thread.as_deref());
         let name = value.text_of("name");
         out.close(thread.as_deref());
@@ -236,7 +240,7 @@ impl Evosci {
     }
 
     fn result(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let thread = self.thread(value);
+        let thread = self.thread(value, out);
         self.end_call(thread.as_deref(), out);
         let status = match value.get("success").and_then(|success| success.as_bool()) {
             Some(true) => Some("completed"),
@@ -278,7 +282,7 @@ impl Evosci {
 
     /// Output of a failed attempt is taken back: that of the main agent or of one sub-agent.
     fn discard(&mut self, kind: &str, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let thread = self.thread(value);
+        let thread = self.thread(value, out);
         let stamp = Stamp::of_thread(thread.as_deref());
         let told = |key| filled(value.text_of(key)).is_some();
         if thread.is_some() || !(told("instance_id") || told("subagent")) {
@@ -388,12 +392,17 @@ impl Evosci {
     // ---------------------------------------------------------------- threads
 
     /// The delegating call, on a sub-agent's record: by its instance, or by its name if the wire tells no more.
-    fn thread(&self, value: Value<'_>) -> Option<String> {
+    fn thread(&self, value: Value<'_>, out: &Emitter<'_>) -> Option<String> {
         let instance = value.text_of("instance_id").unwrap_or_default();
         let name = value.text_of("subagent").unwrap_or_default();
         let agent = self.agents.get(&*instance);
         let agent = agent.or_else(|| self.agents.get(&*name));
-        agent.or_else(|| self.tasks.get(&*name)).cloned()
+        let agent = agent.or_else(|| self.tasks.get(&*name)).cloned();
+        agent.or_else(|| {
+            // the langgraph server names the call
+            let call = instance.strip_prefix("tools:")?;
+            out.knows(call).then(|| call.to_owned())
+        })
     }
 
     /// A model call is over: its texts stay, the next text is a block of its own.
