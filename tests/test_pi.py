@@ -149,3 +149,17 @@ def test_calls_that_a_tool_made_by_itself_are_told_once(engine: Any) -> None:
         ("p/2", False, "no such file", "p"),
         ("p/3", None, None, "p"),
     ]
+
+
+def test_what_a_person_stopped_is_not_tried_again(engine: Any) -> None:
+    """In a session file: after an error the next answer without a prompt is the next try, after an abort it is not."""
+    stamp = {"timestamp": "2026-01-01T00:00:00.000Z"}
+    for stop, texts, retries in (("error", ["Whole."], 1), ("aborted", ["Half.", "Whole."], 0)):
+        messages = [{"role": "user", "content": "Go."}]
+        messages += [answer("Half.", stop, "why")[1]["message"], answer("Whole.")[1]["message"]]
+        entries = [
+            {"type": "message", "id": f"e{at}", "parentId": None, **stamp, "message": message}
+            for at, message in enumerate(messages)
+        ]
+        got = run(engine, lines({"type": "session", "version": 3, "id": "u", "cwd": "/w", **stamp}, *entries))
+        assert (got["dialect"], got["texts"], got["retries"]) == ("pi-session", texts, retries)
