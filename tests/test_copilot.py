@@ -164,3 +164,9 @@ def test_stream_and_session_file_tell_the_same_run() -> None:
 def test_a_killed_run_has_no_end() -> None:
     assert headrace.reduce(FOLDER / "killed.session.jsonl.gz").verdict.outcome == "incomplete"
     assert headrace.reduce(FOLDER / "killed.jsonl.gz").verdict.outcome == "incomplete"
+
+
+def test_an_abort_is_a_cancel_whatever_the_exit_code() -> None:
+    abort = told("abort", reason="user initiated")
+    for code in (0, 1, 130):
+        assert headrace.reduce(lines(prompt(), delta("Half"), abort, result(code))).verdict.outcome == "cancelled"

@@ -228,3 +228,20 @@ def test_a_session_file_is_read_without_what_the_harness_wrote_for_the_model() -
     rejected = {**ended, "reason": "model_request_rejected"}
     run = headrace.reduce(lines(begun, asked, broken, rejected))
     assert (run.verdict.outcome, run.errors[0]["message"]) == ("failed", "BYOK Error: 400")
+
+
+def test_thoughts_that_are_printed_twice_are_told_once_in_any_order() -> None:
+    thoughts = [printed("reasoning", id="m-1", text=text) for text in ("One.", "Two.", "One.", "Two.")]
+    again = printed("reasoning", id="m-2", text="One.")
+    run = headrace.reduce(lines(init(), *thoughts, said("So."), again, said("So be it.", message_id="m-2")))
+    assert run.thinking == ["One.", "Two.", "One."]
+
+
+def test_the_refusal_may_be_that_of_any_call_of_the_message() -> None:
+    """Calls side by side have their results in the order of the calls, whichever ended the run."""
+    told = f"Error: {REFUSAL}"
+    calls = [said("Go.", "user"), said("I try."), call("t-1", command="rm x"), call("t-2", command="ls")]
+    end = [said(REFUSAL, message_id="m-2"), failure("cli", REFUSAL)]
+    for last in (answered("t-2", "x"), refused("t-2", "Error: no such file")):
+        run = headrace.reduce(lines(init(), *calls, refused("t-1", told), last, *end))
+        assert (run.verdict.outcome, run.texts) == ("denied", ["I try."])

@@ -1,4 +1,4 @@
-"""pi and minicode: what the recordings do not show."""
+"""pi, and the summary of minicode: what the recordings do not show."""
 
 from __future__ import annotations
 
@@ -56,3 +56,110 @@ def test_minicode_without_its_summary_is_incomplete(engine: Any) -> None:
     cut = data[: data.rindex(b"\n", 0, -1) + 1]
     assert run(engine, data)["verdict"]["outcome"] == "completed"
     assert run(engine, cut)["verdict"]["outcome"] == "incomplete"
+
+
+def lines(*records: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def answer(text: str, stop: str = "stop", error: str | None = None) -> list[dict[str, Any]]:
+    """An assistant message without deltas, as versions since 0.83 begin it."""
+    begun = {"role": "assistant", "content": [], "stopReason": "pending"}
+    message = {"role": "assistant", "content": [{"type": "text", "text": text}], "stopReason": stop}
+    message = message if error is None else {**message, "errorMessage": error}
+    return [{"type": "message_start", "message": begun}, {"type": "message_end", "message": message}]
+
+
+def old(message: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return message[1:]
+
+
+AGENT = {"type": "agent_start"}
+AGENT_END = {"type": "agent_end", "messages": []}
+RETRY = {"type": "auto_retry_start", "attempt": 1, "maxAttempts": 3, "delayMs": 50, "errorMessage": "529"}
+CALLED_OFF = {"type": "auto_retry_end", "success": False, "attempt": 1, "finalError": "Retry cancelled"}
+
+
+def outcome(engine: Any, data: bytes, code: int | None = None) -> str:
+    parser = engine(kinds=())
+    parser.feed(data)
+    parser.close()
+    word: str = parser.run(code, b"")["verdict"]["outcome"]
+    return word
+
+
+def test_an_agents_end_is_not_the_end_where_the_version_prints_one(engine: Any) -> None:
+    """A compaction, a retry or queued work may follow it; before 0.80.4 it was the last record."""
+    data = lines(AGENT, *answer("Yes."), AGENT_END)
+    assert outcome(engine, data, -9) == "incomplete"
+    assert outcome(engine, data, 0) == "completed"  # it ended by itself
+    assert outcome(engine, lines(AGENT, *old(answer("Yes.")), AGENT_END)) == "completed"
+
+
+def test_a_stream_cut_while_a_retry_waits_is_incomplete(engine: Any) -> None:
+    for message in (answer("", "error", "529"), old(answer("", "error", "529"))):
+        assert outcome(engine, lines(AGENT, *message, AGENT_END, RETRY), -9) == "incomplete"
+
+
+def test_an_old_retry_that_is_called_off_is_a_failure_with_its_error(engine: Any) -> None:
+    """Before 0.80.4 no record says so, but that nothing follows."""
+    for end in (AGENT_END, {**AGENT_END, "willRetry": True}):
+        data = lines(AGENT, *old(answer("", "error", "529")), end, RETRY, CALLED_OFF)
+        assert outcome(engine, data) == "failed"
+        assert [error["message"] for error in run(engine, data)["errors"]] == ["529"]
+
+
+def test_a_prompt_that_was_taken_and_not_run_is_incomplete(engine: Any) -> None:
+    response = {"id": "1", "type": "response", "command": "prompt", "success": True}
+    for disposition, word in (("started", "incomplete"), ("handled", "completed")):
+        assert outcome(engine, lines({**response, "data": {"disposition": disposition}})) == word
+
+
+def test_a_start_that_failed_after_the_header_is_a_failure(engine: Any) -> None:
+    header = {"type": "session", "version": 3, "id": "u", "timestamp": "2026-01-01T00:00:00.000Z", "cwd": "/w"}
+    parser = engine(kinds=())
+    parser.feed(lines(header))
+    parser.close()
+    got = parser.run(1, b"Error: no key\n")
+    assert got["verdict"]["outcome"] == "failed"
+    assert [error["message"] for error in got["errors"]] == ["Error: no key"]
+
+
+def test_calls_that_a_tool_made_by_itself_are_told_once(engine: Any) -> None:
+    """They have records of their own on the stream; in a session file only the result of the tool names them."""
+    calls = [
+        {"id": "p/1", "name": "bash", "arguments": {"command": "ls"}, "status": "ok"},
+        {"id": "p/2", "name": "read", "arguments": {"path": "a"}, "status": "error", "error": "no such file"},
+        {"id": "p/3", "name": "read", "arguments": {"path": "b"}, "status": "unfinished"},
+    ]
+    asked = {"type": "toolCall", "id": "p", "name": "code", "arguments": {}}
+    result = {"role": "toolResult", "toolCallId": "p", "content": [], "isError": False, "nestedCalls": {"calls": calls}}
+    begun = {"toolCallId": "p/1", "toolName": "bash", "parentToolCallId": "p"}
+    live = lines(
+        AGENT,
+        {"type": "message_end", "message": {"role": "assistant", "content": [asked], "stopReason": "toolUse"}},
+        {"type": "tool_execution_start", **begun, "args": {"command": "ls"}},
+        {"type": "tool_execution_end", **begun, "result": {"content": []}, "isError": False},
+        {"type": "message_end", "message": result},
+    )
+    got = [(call["id"], call["ok"], call["result"], call["parent"]) for call in run(engine, live)["tool_calls"]]
+    assert got == [
+        ("p", True, None, None),
+        ("p/1", True, None, "p"),
+        ("p/2", False, "no such file", "p"),
+        ("p/3", None, None, "p"),
+    ]
+
+
+def test_what_a_person_stopped_is_not_tried_again(engine: Any) -> None:
+    """In a session file: after an error the next answer without a prompt is the next try, after an abort it is not."""
+    stamp = {"timestamp": "2026-01-01T00:00:00.000Z"}
+    for stop, texts, retries in (("error", ["Whole."], 1), ("aborted", ["Half.", "Whole."], 0)):
+        messages = [{"role": "user", "content": "Go."}]
+        messages += [answer("Half.", stop, "why")[1]["message"], answer("Whole.")[1]["message"]]
+        entries = [
+            {"type": "message", "id": f"e{at}", "parentId": None, **stamp, "message": message}
+            for at, message in enumerate(messages)
+        ]
+        got = run(engine, lines({"type": "session", "version": 3, "id": "u", "cwd": "/w", **stamp}, *entries))
+        assert (got["dialect"], got["texts"], got["retries"]) == ("pi-session", texts, retries)

@@ -433,6 +433,8 @@ class Mapper:
         outcome = "denied" if self.denied else "completed"
         if code != 0:
             outcome = self.failed or "failed"
+        elif self.failed == "cancelled":
+            outcome = self.failed  # an abort is not the harness's failure
         self.out.state("end", stamp, outcome=outcome, reason=f"exit code {code}" if code is not None else None)
         return None
 

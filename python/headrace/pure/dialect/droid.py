@@ -113,10 +113,10 @@ class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
         self.todos: dict[str, list[dict[str, str]]] = {}  # plans of todo calls without a result
-        self.thought: list[str] = []  # id and text of the last reasoning record
+        self.thought: list[str] = []  # id of the last reasoning record, and the texts of that message's
         self.answer = ""  # text of the main agent's last message
         self.answer_id: str | None = None
-        self.refusal: str | None = None  # what the last failed call said
+        self.refusals: list[str] = []  # what the failed calls of the last message said
         self.refused = False  # a message repeated it: the policy ended the run
         self.failed = False  # the agent loop told its error
         self.turning = False
@@ -191,7 +191,7 @@ class Mapper:
             return None
         if role != "assistant":
             return "message of the harness"
-        if is_refusal(text, self.refusal):
+        if is_refusal(text, self.refusals):
             self.refused = True
             return "refusal again"
         self._answered(text, stamp)
@@ -210,23 +210,27 @@ class Mapper:
         """With some providers each thought is printed twice."""
         if not text:
             return "empty text"
-        thought = [clean(stamp.message_id) or "", ev.clean(text)]
-        if thought == self.thought:
+        message_id, thought = clean(stamp.message_id) or "", ev.clean(text)
+        if self.thought[:1] != [message_id]:
+            self.thought = [message_id]
+        if thought in self.thought[1:]:
             return "thought again"
-        self.thought = thought
+        self.thought.append(thought)
         self.out.whole(ev.THOUGHT, text, stamp)
         return None
 
     def _start(self, stamp: Stamp) -> None:
         """A prompt opens a turn."""
         if stamp.parent is None:
-            self.refusal, self.refused, self.failed, self.turning = None, False, False, True
+            self.refusals, self.refused, self.failed, self.turning = [], False, False, True
             self.out.commit(None)
             self.out.state("turn", stamp, phase="start")
 
     def _call(self, call_id: Any, name: Any, input: Any, stamp: Stamp) -> Outcome:
         if not isinstance(call_id, str):
             return UNKNOWN
+        if stamp.parent is None:
+            self.refusals = []
         call(self.out, self.todos, call_id, as_text(name), input, stamp)
         return None
 
@@ -234,8 +238,8 @@ class Mapper:
         if not isinstance(call_id, str):
             return UNKNOWN
         refusal = result(self.out, self.todos, call_id, is_error, content, stamp, raw)
-        if stamp.parent is None:
-            self.refusal = refusal
+        if stamp.parent is None and refusal is not None:
+            self.refusals.append(refusal)
         return None
 
     def _completion(self, value: dict[str, Any], stamp: Stamp) -> Outcome:
@@ -272,7 +276,7 @@ class Mapper:
         self.failed = source != "cli"
         self.turning = False
         self.out.error(message, stamp, fatal=True)
-        denied = self.refused and is_refusal(message, self.refusal)
+        denied = self.refused and is_refusal(message, self.refusals)
         self.out.state("end", stamp, outcome="denied" if denied else "failed", reason=source)
         return None
 
@@ -401,7 +405,7 @@ class Mapper:
         for block in blocks:
             kind = block.get("type") if isinstance(block, dict) else None
             if kind == "text" and isinstance(block.get("text"), str):
-                if is_refusal(block["text"], self.refusal):
+                if is_refusal(block["text"], self.refusals):
                     self.refused = True
                     continue
                 self.out.final(ev.MESSAGE, texts, block["text"], stamp)
@@ -588,9 +592,10 @@ def result(
     return clean(content) if failed else None
 
 
-def is_refusal(text: str, refusal: str | None) -> bool:
-    """True if a message only repeats what the failed call before it said."""
-    return refusal is not None and ev.clean(text) in (refusal, refusal.removeprefix("Error: "))
+def is_refusal(text: str, refusals: list[str]) -> bool:
+    """True if a message only repeats what one of the failed calls before it said."""
+    text = ev.clean(text)
+    return any(text in (refusal, refusal.removeprefix("Error: ")) for refusal in refusals)
 
 
 def content_of(content: Any) -> list[dict[str, Any]]:

@@ -47,7 +47,7 @@ class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
         self.todos: dict[str, list[dict[str, str]]] = {}
-        self.refusal: str | None = None
+        self.refusals: list[str] = []
         self.refused = False
         self.seen: set[str] = set()  # ids of messages
 
@@ -103,7 +103,7 @@ class Mapper:
         for block in blocks:
             kind = block.get("type")
             if kind == "text" and isinstance(block.get("text"), str):
-                if droid.is_refusal(block["text"], self.refusal):
+                if droid.is_refusal(block["text"], self.refusals):
                     self.refused = True
                     told = "refusal again"
                     continue
@@ -111,6 +111,7 @@ class Mapper:
             elif kind == "thinking" and isinstance(block.get("thinking"), str):
                 self.out.whole(ev.THOUGHT, block["thinking"], stamp)
             elif kind == "tool_use" and isinstance(block.get("id"), str):
+                self.refusals = []
                 droid.call(self.out, self.todos, block["id"], as_text(block.get("name")), block.get("input"), stamp)
             else:
                 continue
@@ -123,9 +124,11 @@ class Mapper:
         for block in blocks:
             kind = block.get("type")
             if kind == "tool_result" and isinstance(block.get("tool_use_id"), str):
-                self.refusal = droid.result(
+                refusal = droid.result(
                     self.out, self.todos, block["tool_use_id"], block.get("is_error"), block.get("content"), stamp
                 )
+                if refusal is not None:
+                    self.refusals.append(refusal)
             elif kind == "text" and isinstance(block.get("text"), str):
                 if not turn:
                     turn = True
@@ -139,7 +142,7 @@ class Mapper:
         return told
 
     def _start(self, stamp: Stamp) -> None:
-        self.refusal, self.refused = None, False
+        self.refusals, self.refused = [], False
         self.out.state("turn", stamp, phase="start")
 
     def _notice(self, blocks: list[dict[str, Any]], stamp: Stamp) -> Outcome:

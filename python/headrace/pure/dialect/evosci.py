@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import event as ev
 from .. import tool
-from ..emit import Emitter, count, price, tokens
+from ..emit import Emitter, count, price, scoped, tokens
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
@@ -25,7 +25,6 @@ IGNORED = {
     "panel_dispatch_start": "panel dispatch",
     "panel_dispatch_complete": "panel dispatch",
     "panel_dispatch_error": "panel dispatch",
-    "rubric_evaluation_start": "rubric evaluation",
     "rubric_evaluation_deferred": "rubric evaluation",
     "goal_state": "goal state",
 }
@@ -59,6 +58,7 @@ SIGNS: dict[str, tuple[frozenset[str], int]] = {
     "rubric_evaluation_deferred": (frozenset({"tasks"}), 60),
     "goal_state": (frozenset({"change", "status"}), 60),
 }
+_SERVED = "tools:"
 _FOREIGN = frozenset({"sessionID", "session_id", "sessionId", "timestamp", "message_id", "part", "uuid", "schema"})
 
 
@@ -74,15 +74,20 @@ class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
         self.streaming: dict[str | None, str] = {}  # kind of text that streams now, by thread
-        self.agents: dict[str, str] = {}  # instance id of a sub-agent: id of the call that delegated to it
-        self.bogus: set[str] = set()  # instances that the langgraph backend makes of plain tool calls
+        self.tasks: dict[str, str] = {}  # name of a sub-agent: id of the last call that delegated to one of that name
+        self.agents: dict[str, str] = {}  # instance id of a sub-agent, or its name: id of the call that delegated to it
         self.waits = False  # an interrupt or a question came, and nothing of the agent since
         self.rubric: str | None = None  # result of the last rubric evaluation
         self.said = False  # any text of the main agent
+        self.summary: str | None = None  # of the compaction that is told now, as far as it came
+        self.failed = False  # an error was the last record
 
     def map(self, record: Record) -> Outcome:
         value = record.value
         kind = value.get("type")
+        failed, self.failed = self.failed, False
+        if self.summary is not None and kind != "summarization":
+            self._end_summary()
         if kind in ("text", "thinking"):
             return self._text(ev.MESSAGE if kind == "text" else ev.THOUGHT, value, None)
         if kind == "subagent_text":
@@ -105,19 +110,21 @@ class Mapper:
             self.out.state("compaction", Stamp(), phase="start")
             return None
         if kind == "summarization":
-            self.out.state("compaction", Stamp(), phase="end", success=True, summary=as_text(value.get("content")))
+            self.summary = (self.summary or "") + self.out.clean(as_text(value.get("content")) or "")
             return None
-        if kind == "rubric_evaluation":
+        if kind in ("rubric_evaluation_start", "rubric_evaluation"):
+            self._end_call(None)  # a pass is graded: what comes next is a new answer
             self.rubric = as_text(value.get("result"))
             return "rubric evaluation"
         if kind == "error":
             return self._error(value)
         if kind == "done":
-            return self._done(value)
+            return "end after an error" if failed else self._done(value)
         return IGNORED.get(kind, UNKNOWN) if isinstance(kind, str) else UNKNOWN
 
     def close(self) -> None:
-        pass
+        if self.summary is not None:
+            self._end_summary()
 
     def judge(self, run: Reducer, exit: Exit) -> Ending | None:
         return None
@@ -144,7 +151,11 @@ class Mapper:
         name, arguments = as_text(value.get("name")), value.get("args")
         self.out.close(thread)
         self.streaming.pop(thread, None)
-        self.out.call(as_text(value.get("id")) or "", name, arguments, Stamp(parent=thread))
+        call_id, stamp = as_text(value.get("id")) or "", Stamp(parent=thread)
+        self.out.call(call_id, name, arguments, stamp, key=scoped(call_id, stamp))
+        agent = as_text(arguments.get("subagent_type")) if isinstance(arguments, dict) else None
+        if agent and thread is None:
+            self.tasks[agent] = call_id
         if name == "write_todos" and isinstance(arguments, dict):
             entries = tool.plan_of(arguments.get("todos"))
             if entries is not None:
@@ -158,9 +169,11 @@ class Mapper:
         success = value.get("success")
         status = {True: "completed", False: "failed"}.get(success) if isinstance(success, bool) else None
         content = value.get("content")
+        call_id, stamp = as_text(value.get("id")) or "", Stamp(parent=thread)
         self.out.update(
-            as_text(value.get("id")) or "",
-            Stamp(parent=thread),
+            call_id,
+            stamp,
+            key=scoped(call_id, stamp),
             status=status,
             done=True,
             content=ev.text_content(content) if isinstance(content, str) else None,
@@ -169,29 +182,31 @@ class Mapper:
         return None
 
     def _subagent(self, kind: str, value: dict[str, Any]) -> Outcome:
-        instance, call_id = as_text(value.get("instance_id")), as_text(value.get("tool_call_id"))
-        if value.get("name") == "tools":
+        name = as_text(value.get("name")) or ""
+        if name == "tools":
             return "sub-agent that is a plain tool call"
-        if kind == "subagent_start" and instance and call_id:
-            self.agents[instance] = call_id
-        elif kind == "subagent_end" and instance in self.agents:
-            self.out.close(self.agents[instance])
+        agent = as_text(value.get("instance_id")) or name
+        if kind == "subagent_start":
+            call_id = as_text(value.get("tool_call_id")) or self.tasks.get(name)
+            if agent and call_id:
+                self.agents[agent] = call_id
+        elif agent in self.agents:
+            self.out.close(self.agents[agent])
         return "sub-agent start and end"
 
     def _discard(self, kind: str, value: dict[str, Any]) -> Outcome:
         """Output of a failed attempt is taken back: that of the main agent or of one sub-agent."""
-        instance = as_text(value.get("instance_id"))
-        thread = self.agents.get(instance) if instance else None
+        thread = self._thread(value)
         stamp = Stamp(parent=thread)
-        if not instance or thread is not None:
+        if thread is not None or not (as_text(value.get("instance_id")) or as_text(value.get("subagent"))):
             discarded = value.get("discarded")
             discarded = discarded if isinstance(discarded, dict) else {}
             self.out.take_back(ev.MESSAGE, max(0, count(discarded.get("text_chars")) or 0), stamp)
             self.out.take_back(ev.THOUGHT, max(0, count(discarded.get("thinking_chars")) or 0), stamp)
             ids = discarded.get("tool_call_ids")
             for call_id in ids if isinstance(ids, list) else []:
-                if isinstance(call_id, str) and self.out.is_open(call_id):
-                    self.out.update(call_id, stamp, status="failed")
+                if isinstance(call_id, str) and self.out.is_open(scoped(call_id, stamp)):
+                    self.out.update(call_id, stamp, key=scoped(call_id, stamp), status="failed")
             self._end_call(thread)
         if kind == "model_retry":
             attempt, wait = count(value.get("attempt")), price(value.get("wait_seconds"))
@@ -232,6 +247,8 @@ class Mapper:
         limit = message.startswith("Recursion limit of ")
         self.out.error(message, Stamp(), fatal=True)
         self.out.state("end", Stamp(), outcome="limit" if limit else "failed", reason="error")
+        self._end_run()
+        self.failed = True
         return None
 
     def _done(self, value: dict[str, Any]) -> Outcome:
@@ -244,17 +261,31 @@ class Mapper:
         elif self.rubric is not None and self.rubric.startswith("max_iterations"):
             outcome, reason = "limit", self.rubric
         self.out.state("end", Stamp(), outcome=outcome, reason=reason)
+        self._end_run()
         return None
+
+    def _end_summary(self) -> None:
+        """A summary comes whole or in parts, and nothing but the next record says that it is whole."""
+        summary, self.summary = self.summary, None
+        self.out.state("compaction", Stamp(), phase="end", success=True, summary=summary)
 
     # ------------------------------------------------------------ threads
 
     def _thread(self, value: dict[str, Any]) -> str | None:
-        """The delegating call, on a sub-agent's record."""
-        instance = as_text(value.get("instance_id"))
-        return None if instance is None else self.agents.get(instance)
+        """The delegating call, on a sub-agent's record: by its instance, or by its name if the wire tells no more."""
+        instance, name = as_text(value.get("instance_id")) or "", as_text(value.get("subagent")) or ""
+        thread = self.agents.get(instance) or self.agents.get(name) or self.tasks.get(name)
+        if thread is None and instance.startswith(_SERVED) and self.out.knows(instance.removeprefix(_SERVED)):
+            thread = instance.removeprefix(_SERVED)  # the langgraph server names the call
+        return thread
 
     def _end_call(self, thread: str | None) -> None:
         """A model call is over: its texts stay, the next text is a block of its own."""
         self.out.commit(thread)
         self.out.next_turn()
         self.streaming.pop(thread, None)
+
+    def _end_run(self) -> None:
+        """What comes next is another run in the same source."""
+        self._end_call(None)
+        self.waits, self.rubric, self.said = False, None, False

@@ -31,6 +31,15 @@ TERMINALS = {
 }
 #: reasons of turn.cancelled
 CANCELS = {"user": "cancelled", "timeout": "timeout", "budget": "limit"}
+#: those that only a child's turn has
+ORPHANED = ("parent-ended", "parent-aborted")
+#: what the message of a terminal error says of a cap: category (None: any), words, outcome
+WORDS = (
+    (None, ("over budget",), "limit"),
+    ("AGENT_ERROR", ("max steps", "maximum steps", "step limit"), "limit"),
+    ("AGENT_ERROR", ("exceeded timeout", "timed out"), "timeout"),
+    ("USER_ERROR", ("abort", "cancel"), "cancelled"),
+)
 IGNORED = {
     "reasoning.completed": "end of reasoning",
     "file.changed": "file change",
@@ -41,7 +50,23 @@ IGNORED = {
     "verification.observed": "verification",
     "diagnostic.raised": "diagnostic",
 }
-FLAT = frozenset({"turn.", "tool.", "approval.", "user."})
+#: beginnings of the dotted types
+HEADS = (
+    "turn.",
+    "tool.",
+    "approval.",
+    "user.",
+    "file.",
+    "test.",
+    "checkpoint.",
+    "plan.",
+    "finding.",
+    "result.",
+    "diagnostic.",
+    "context.",
+    "verification.",
+)
+_BLANKS = " \t\r\n"
 
 
 def sign(record: dict[str, Any]) -> Sign | None:
@@ -52,7 +77,7 @@ def sign(record: dict[str, Any]) -> Sign | None:
         return Sign(40, "a bare text delta")
     if kind == "tool" and record.keys() == {"type", "name"}:
         return Sign(40, "a legacy tool record")
-    if isinstance(kind, str) and "eventSeq" in record and any(kind.startswith(head) for head in FLAT):
+    if isinstance(kind, str) and "eventSeq" in record and kind.startswith(HEADS):
         return Sign(SURE, f"a flat {kind} with eventSeq")
     if "jsonrpc" not in record and "id" in record:
         result, error = record.get("result"), record.get("error")
@@ -69,14 +94,24 @@ class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
         self.channel: str | None = None  # "text" or "model.delta": the delta channel that is used
+        self.twin: str | None = None  # the last delta of a child, which a bare text may repeat
+        self.block = ""  # the last block of text of the main agent, and whether it is one of its thoughts
+        self.thinks = False
         self.names: dict[str, str] = {}  # call id: name, from approvals and starts
+        self.over: dict[str, str] = {}  # calls that ended in this turn: how, if they had not begun
+        self.refused = False  # a call was refused, and nothing was said or begun since
+        self.open = False  # a turn is open
         self.ended: str | None = None  # how the last turn ended
-        self.turn_reason: str | None = None
+        self.cause: str | None = None  # why it failed, until that is told
+        self.answered = False  # the run had its terminal record
+        self.refusal: list[str | None] | None = None  # message and category of an error response in an open turn
         self.legacy_calls = 0
 
     def map(self, record: Record) -> Outcome:
         value = record.value
         kind = value.get("type")
+        if isinstance(kind, str):
+            self.refusal = None  # the run goes on: it was the answer to another request
         if kind == "text":
             return self._delta("text", value.get("delta"), Stamp())
         if kind == "tool" and isinstance(value.get("name"), str):
@@ -109,6 +144,9 @@ class Mapper:
             delta = as_text(payload.get("delta"))
             if not delta:
                 return "empty text"
+            if stamp.parent is None and not self.thinks:
+                self.out.close(None)
+                self.thinks = True
             self.out.delta(ev.THOUGHT, "reasoning", delta, stamp)
             return None
         if kind == "user.message":
@@ -126,7 +164,9 @@ class Mapper:
         return IGNORED.get(kind, UNKNOWN)
 
     def close(self) -> None:
-        pass
+        if self.refusal is not None:
+            self._failed(*self.refusal)  # nothing followed: it was the answer to `run`
+        self._tell_cause()
 
     def judge(self, run: Reducer, exit: Exit) -> Ending | None:
         return None
@@ -137,48 +177,83 @@ class Mapper:
         """One of two channels prints the text: `model.delta` comes first if both do, and then `text` is the twin."""
         if not isinstance(text, str) or not text:
             return "empty text"
+        if stamp.parent is not None:
+            self.twin = ev.clean(text)
+            self.out.delta(ev.MESSAGE, "answer", text, stamp)
+            return None
+        twin, self.twin = self.twin, None
+        if channel == "text" and twin is not None and twin == ev.clean(text):
+            return "the other delta channel"
         if self.channel is None:
             self.channel = channel
         if channel != self.channel:
             return "the other delta channel"
+        self._answer()
+        self.block += ev.clean(text)
         self.out.delta(ev.MESSAGE, "answer", text, stamp)
         return None
 
+    def _answer(self) -> None:
+        """The main agent says something."""
+        self.refused = False
+        if self.thinks:
+            self.out.close(None)
+            self.thinks = False
+        if self.out.streamed(ev.MESSAGE, "answer", None) is None:
+            self.block = ""
+
     def _completed(self, payload: dict[str, Any], stamp: Stamp) -> Outcome:
-        """The final text of the turn's last message: only what no delta said is news."""
-        text = as_text(payload.get("text"))
-        if not text or payload.get("truncated") is True:
+        """The final text of the turn: only what no delta said is news."""
+        text = as_text(payload.get("text")) or ""
+        streamed = self.out.streamed(ev.MESSAGE, "answer", stamp.parent) is not None
+        if not text or streamed or (stamp.parent is None and self._is_said(text, payload.get("truncated") is True)):
             return "final text of the turn"
-        if self.out.streamed(ev.MESSAGE, "answer", stamp.parent) is not None:
-            return "final text of the turn"
+        if stamp.parent is None:
+            self._answer()
+            self.block = ev.clean(text)
         self.out.final(ev.MESSAGE, "answer", text, stamp)
         return None
+
+    def _is_said(self, text: str, cut: bool) -> bool:
+        block, text = self.block.strip(_BLANKS), ev.clean(text).strip(_BLANKS)
+        return bool(block) and (cut or text.endswith(block) or block.endswith(text))
 
     # ------------------------------------------------------------ turns and the end
 
     def _turn(self, what: str, payload: dict[str, Any], stamp: Stamp) -> Outcome:
+        if what not in ("started", "completed", "failed", "cancelled"):
+            return UNKNOWN
+        reason = as_text(payload.get("reason"))
+        if stamp.parent is not None or (what == "cancelled" and reason in ORPHANED):
+            return "turn of a child"
         if what == "started":
+            self._tell_cause()
             self.out.commit(None)
             self.out.next_turn()
-            self.ended = self.turn_reason = None
+            self.block, self.thinks, self.refused, self.over = "", False, False, {}
+            self.open, self.answered, self.ended = True, False, None
             self.out.state("turn", stamp, phase="start")
             return None
-        if what not in ("completed", "failed", "cancelled"):
-            return UNKNOWN
         if self.ended is not None:
             return "second end of a turn"  # the first stands
         if what == "cancelled":
-            self.turn_reason = as_text(payload.get("reason"))
-            outcome = CANCELS.get(self.turn_reason or "", "failed")
+            outcome = CANCELS.get(reason or "", "failed")
         else:
-            self.turn_reason = as_text(payload.get("error")) or as_text(payload.get("cause"))
             outcome = what
-        self.ended = outcome
+            reason = as_text(payload.get("error")) or as_text(payload.get("cause"))
+        self.cause = ev.clean(as_text(payload.get("error")) or "") if what == "failed" else None
+        self.open, self.ended = False, outcome
         self.out.close(None)
         # a good turn is not the last word: a budget check or a further turn may follow, and only the summary says
         told = None if outcome == "completed" else outcome
-        self.out.state("turn", stamp, phase="end", outcome=told, reason=self.turn_reason)
+        self.out.state("turn", stamp, phase="end", outcome=told, reason=reason)
         return None
+
+    def _tell_cause(self) -> None:
+        """A turn failed, and the terminal record that would say why did not come or says that the run went well."""
+        cause, self.cause = self.cause, None
+        if cause:
+            self.out.error(cause, Stamp(), fatal=True)
 
     def _summary(self, value: dict[str, Any]) -> Outcome:
         self.out.session_state(Stamp(), sessionId=as_text(value.get("sessionId")), model=as_text(value.get("model")))
@@ -195,32 +270,49 @@ class Mapper:
                 ),
                 Stamp(),
             )
-        self.out.close(None)
         if value.get("ok") is True:
-            self.out.state("end", Stamp(), outcome="completed", reason="ok")
-            return None
-        self._failed(value.get("error"))
+            self._succeeded()
+        else:
+            self._failed(*_error(value.get("error")))
         return None
 
-    def _failed(self, error: Any) -> None:
+    def _succeeded(self) -> None:
+        self._tell_cause()
+        self.out.state("end", Stamp(), outcome="denied" if self.refused else "completed", reason="ok")
+        self._end_run()
+
+    def _failed(self, message: str | None, category: str | None) -> None:
         """The terminal error of a run; the last turn's end says if it was a cancel, a time limit or a budget."""
-        error = error if isinstance(error, dict) else {}
-        message = as_text(error.get("message"))
         outcome = "failed"
         if self.ended in ("cancelled", "timeout", "limit"):
             outcome = self.ended
-        elif message is not None and ("over budget" in message or message.startswith("max steps")):
-            outcome = "limit"
+        elif self.refused and category == "PERMISSION_ERROR":
+            outcome = "denied"
+        elif message is not None:
+            words = message.lower()
+            for of, marks, told in WORDS:
+                if of in (None, category) and any(mark in words for mark in marks):
+                    outcome = told
+                    break
         if message is not None:
             self.out.error(message, Stamp(), fatal=True)
-        self.out.state("end", Stamp(), outcome=outcome, reason=as_text(error.get("category")))
+            self.cause = None
+        self._tell_cause()
+        self.out.state("end", Stamp(), outcome=outcome, reason=category)
+        self._end_run()
+
+    def _end_run(self) -> None:
+        """What comes next is another run."""
+        self.out.close(None)
+        self.channel = self.twin = self.ended = self.refusal = None
+        self.block, self.thinks, self.refused = "", False, False
+        self.open, self.answered = False, True
 
     def _response(self, value: dict[str, Any]) -> Outcome:
         """A response of the acp server: the one to `run` is the run's terminal record."""
         error, result = value.get("error"), value.get("result")
         if isinstance(error, dict):
-            self._failed(error)
-            return None
+            return self._refused(error)
         if not isinstance(result, dict) or not isinstance(result.get("ok"), bool) or "turns" not in result:
             return "response"
         self.out.session_state(Stamp(), sessionId=as_text(result.get("sessionId")), model=as_text(result.get("model")))
@@ -229,11 +321,24 @@ class Mapper:
             tokens(count(result.get("inputTokens")), count(result.get("outputTokens")), cost=price(result.get("cost"))),
             Stamp(),
         )
-        self.out.close(None)
+        text = as_text(result.get("text"))
+        if text and self.channel is None and not self.block:
+            self.out.whole(ev.MESSAGE, text, Stamp())  # only the response carries the answer
         if result["ok"]:
-            self.out.state("end", Stamp(), outcome="completed", reason="ok")
+            self._succeeded()
         else:
-            self._failed(result.get("error"))
+            self._failed(*_error(result.get("error")))
+        return None
+
+    def _refused(self, error: dict[str, Any]) -> Outcome:
+        """An error response: to `run`, or to another request, which may come while a run goes on or after it."""
+        message, category = _error(error)
+        if self.open:
+            self.refusal = [None if text is None else self.out.clean(text) for text in (message, category)]
+        elif self.answered and category is None:
+            return "error response"
+        else:
+            self._failed(message, category)
         return None
 
     # ------------------------------------------------------------ tools
@@ -246,8 +351,7 @@ class Mapper:
         if name is not None:
             self.names[call_id] = name
         if kind == "tool.started":
-            self._start(call_id, payload, stamp)
-            return None
+            return self._started(call_id, payload, stamp)
         if kind == "tool.progress":
             message = as_text(payload.get("message"))
             content = ev.text_content(message) if message else None
@@ -256,12 +360,19 @@ class Mapper:
             return None
         if kind not in TERMINALS:
             return UNKNOWN
-        if not self.out.knows(call_id):
+        if call_id in self.over:
+            return "second end of a call"
+        begun = self.out.is_open(call_id)
+        if not begun:
             self._start(call_id, payload, stamp)  # a gate refusal has no tool.started
+        if kind == "tool.denied":
+            self.refused = self.refused or stamp.parent is None
+            begun = True  # and none will come
+        self.over[call_id] = "" if begun else TERMINALS[kind]
         # the first line of the result is printed, or why there is none; a cancel has neither
         text = as_text(payload.get("toolSummary")) or as_text(payload.get("message"))
         receipt = payload.get("receipt")
-        shown = self.out.update(
+        self.out.update(
             call_id,
             stamp,
             status=TERMINALS[kind],
@@ -269,12 +380,25 @@ class Mapper:
             duration_ms=price(payload.get("durationMs")),
             raw_output=receipt if isinstance(receipt, dict) else ...,
         )
-        return None if shown else "second end of a call"
+        return None
+
+    def _started(self, call_id: str, payload: dict[str, Any], stamp: Stamp) -> Outcome:
+        status = self.over.pop(call_id, None)
+        if status:  # its end came first, and made the call
+            name = self.names.get(call_id)
+            self.over[call_id] = status
+            self.out.update(call_id, stamp, status=status, title=self._title(name, payload), name=name, again=True)
+            return None
+        if stamp.parent is None:
+            self.refused = False
+        self._start(call_id, payload, stamp)
+        return None
 
     def _start(self, call_id: str, payload: dict[str, Any], stamp: Stamp) -> None:
         self.out.close(stamp.parent)
-        target = as_text(payload.get("target"))
-        name = self.names.get(call_id)
+        if stamp.parent is None:
+            self.thinks = False
+        target, name = as_text(payload.get("target")), self.names.get(call_id)
         command = target is not None and target.startswith("$ ")
         self.out.call(
             call_id,
@@ -282,9 +406,15 @@ class Mapper:
             None,
             stamp,
             status="in_progress",
-            title=None if target is None else f"`{target[2:]}`" if command else f"{name or 'tool'} {target}",
+            title=self._title(name, payload),
             locations=[{"path": target}] if target and not command and self._is_file_tool(name) else None,
         )
+
+    def _title(self, name: str | None, payload: dict[str, Any]) -> str | None:
+        target = as_text(payload.get("target"))
+        if target is None:
+            return None
+        return f"`{target[2:]}`" if target.startswith("$ ") else f"{name or 'tool'} {target}"
 
     def _is_file_tool(self, name: str | None) -> bool:
         return tool.describe(NAME, name, None).kind in ("read", "edit", "delete", "move")
@@ -299,8 +429,8 @@ class Mapper:
     def _approval(self, what: str, payload: dict[str, Any], stamp: Stamp) -> Outcome:
         call_id = as_text(payload.get("toolCallId"))
         name = as_text(payload.get("qualified")) or as_text(payload.get("name"))
-        if call_id is not None and name is not None:
-            self.names.setdefault(call_id, name)
+        if call_id is not None and name is not None and not self.out.is_open(call_id):
+            self.names[call_id] = name
         if what == "requested":
             self.out.state("approval", stamp, phase="requested", toolCallId=call_id, toolName=name)
             return None
@@ -324,3 +454,9 @@ class Mapper:
             return "plan without steps"
         self.out.plan(entries, stamp)
         return None
+
+
+def _error(value: Any) -> tuple[str | None, str | None]:
+    """Message and category."""
+    value = value if isinstance(value, dict) else {}
+    return as_text(value.get("message")), as_text(value.get("category"))

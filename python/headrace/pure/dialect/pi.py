@@ -47,8 +47,8 @@ def sign(record: dict[str, Any]) -> Sign | None:
         return Sign(60, f"{kind} with a message object")
     if kind == "response" and isinstance(record.get("command"), str) and isinstance(record.get("success"), bool):
         return Sign(SURE, "a response with command and success")
-    if kind == "extension_ui_request" and isinstance(record.get("method"), str):
-        return Sign(SURE, "an extension_ui_request")
+    if kind in ("extension_ui_request", "hook_ui_request") and isinstance(record.get("method"), str):
+        return Sign(SURE, f"an {kind}")
     if kind == "entry_appended" and isinstance(record.get("entry"), dict):
         return Sign(SURE, "entry_appended with an entry")
     if kind == "turn_end" and isinstance(record.get("message"), dict) and "toolResults" in record:
@@ -77,6 +77,7 @@ _MARKS = (
     ("summarization_retry_finished", "type"),
     ("bash_execution_update", "delta"),
     ("extension_error", "error"),
+    ("hook_error", "error"),
 )
 
 
@@ -97,7 +98,9 @@ class Mapper:
         self.retried: Failure | None = None  # the one that is being retried
         self.called_off: Failure | None = None  # one whose retry was cancelled: an error if nothing follows
         self.running = False
-        self.prompted = False  # an agent ran at all
+        self.open = False  # a turn is open: work goes on, or a retry waits
+        self.settles = False  # of a version that prints agent_settled: an agent_end is not the last word
+        self.prompted = False  # an agent ran at all, or is to run
         self.answered = False  # an rpc command was answered
         self.reported: dict[tuple[str, int], int] = {}  # messages of a sub-agent that were told
 
@@ -120,18 +123,19 @@ class Mapper:
         if kind == "agent_start":
             self._settle_failure()
             self.called_off = None
-            self.running = self.prompted = True
-            self.out.state("turn", Stamp(), phase="start")
+            self.running = True
+            self._open()
             return None
         if kind == "agent_end":
             return self._agent_end(value)
         if kind == "agent_settled":
             self._settle_failure()
             cancelled = value.get("aborted") is True
-            self.called_off, self.retried = None if cancelled else self.retried, None
+            self.called_off, self.retried = None if cancelled else self.retried or self.called_off, None
             outcome = "cancelled" if cancelled else OUTCOMES.get(self.stop or "", "completed")
             self.out.state("end", Stamp(), outcome=outcome, reason="aborted" if cancelled else self.stop)
-            self.running = False
+            self.running = self.open = False
+            self.settles = True
             return None
         if isinstance(kind, str) and "compaction" in kind:
             return self._compaction(kind, value)
@@ -145,7 +149,14 @@ class Mapper:
             self.out.error(self.called_off.message, self.called_off.stamp, fatal=True)
 
     def judge(self, run: Reducer, exit: Exit) -> Ending | None:
-        if self.answered and not self.prompted and not exit.code:
+        if self.prompted:
+            if self.open or self.stop is None or exit.code != 0:
+                return None
+            why = "the last agent ended, and so did the process: no work was left"
+            return Ending(OUTCOMES.get(self.stop, "completed"), self.stop, why)
+        if exit.code:
+            return Ending("failed", f"exit code {exit.code}", "no agent ran, and the exit code tells of a failure")
+        if self.answered:
             return Ending("completed", None, "rpc commands were answered, and no prompt was among them")
         return None
 
@@ -180,6 +191,8 @@ class Mapper:
                 self.streaming = False
                 self._begin()
                 self.model = as_text(message.get("model"))
+                # the word of versions since 0.83, and they print agent_settled
+                self.settles = self.settles or message.get("stopReason") == "pending"
                 return "start of a message"
             return self._assistant_end(message)
         if kind == "message_start":
@@ -266,13 +279,14 @@ class Mapper:
         result = result if isinstance(result, dict) else {}
         subagents(self.out, self.reported, call_id, result.get("details"))
         structured = result.get("structuredContent")
+        exit_code = count(structured.get("exit_code")) if isinstance(structured, dict) else None
         raw = {key: item for key, item in result.items() if key != "content" and item not in (None, {}, [])}
         self.out.update(
             call_id,
             stamp,
-            status="failed" if value.get("isError") is True else "completed",
+            status="failed" if value.get("isError") is True or exit_code else "completed",
             content=content_of(result.get("content")),
-            exit_code=count(structured.get("exit_code")) if isinstance(structured, dict) else None,
+            exit_code=exit_code,
             duration_ms=price(value.get("durationMs")),
             raw_output=raw or ...,
         )
@@ -284,15 +298,25 @@ class Mapper:
         self.running = False
         if value.get("willRetry") is True:
             return "attempt that is retried"
-        self.out.state(
-            "turn", Stamp(), phase="end", outcome=OUTCOMES.get(self.stop or "", "completed"), reason=self.stop
-        )
+        self._end_turn()
         return None
+
+    def _open(self) -> None:
+        self.prompted = True
+        if not self.open:
+            self.open = True
+            self.out.state("turn", Stamp(), phase="start")
+
+    def _end_turn(self) -> None:
+        self.open = False
+        outcome = None if self.settles else OUTCOMES.get(self.stop or "", "completed")
+        self.out.state("turn", Stamp(), phase="end", outcome=outcome, reason=self.stop)
 
     def _retry(self, kind: str, value: dict[str, Any]) -> Outcome:
         if kind in ("auto_retry_start", "summarization_retry_scheduled"):
             if kind == "auto_retry_start":
                 self._take_back()
+                self._open()
             self.out.state(
                 "retry",
                 Stamp(),
@@ -313,6 +337,10 @@ class Mapper:
                 success=success if isinstance(success, bool) else None,
                 message=as_text(value.get("finalError")),
             )
+            if success is False and not self.running:
+                self.called_off, self.retried = self.retried or self.called_off, None
+                if self.open and not self.settles:
+                    self._end_turn()  # a retry that was called off was the last of it
             return None
         return "summary retry" if kind.startswith("summarization_retry_") else UNKNOWN
 
@@ -329,6 +357,7 @@ class Mapper:
             usage(self.out, result.get("usage"), Stamp(), side=True)
         if value.get("willRetry") is True:
             self._take_back()  # the overflow that the compaction cures
+            self._open()
         self.out.state(
             "compaction",
             Stamp(),
@@ -371,12 +400,12 @@ class Mapper:
         if kind == "session_info_changed":
             self.out.session_state(Stamp(), title=as_text(value.get("name")))
             return None
-        if kind == "extension_ui_request":
+        if kind in ("extension_ui_request", "hook_ui_request"):
             if as_text(value.get("method")) not in DIALOGS:
                 return "extension display"
             self.out.state("approval", Stamp(), phase="requested", message=as_text(value.get("title")))
             return None
-        if kind == "extension_error":
+        if kind in ("extension_error", "hook_error"):
             self.out.error(as_text(value.get("error")) or "extension error", Stamp(), fatal=False)
             return None
         if kind == "entry_appended" and isinstance(value.get("entry"), dict):
@@ -400,6 +429,9 @@ class Mapper:
                 sessionId=as_text(data.get("sessionId")),
                 model=as_text(model.get("id")) if isinstance(model, dict) else None,
             )
+            return None
+        if value.get("command") == "prompt" and isinstance(data, dict) and data.get("disposition") == "started":
+            self._open()
             return None
         if value.get("command") == "prompt" and value.get("success") is False and not self.running:
             message = as_text(value.get("error")) or "prompt refused"
@@ -452,6 +484,21 @@ def tool_result(out: Emitter, reported: dict[tuple[str, int], int], message: dic
         duration_ms=price(message.get("durationMs")),
         raw_output={"details": details} if isinstance(details, dict) and details else ...,
     )
+    nested(out, message.get("nestedCalls"), Stamp(timestamp=stamp.timestamp, parent=call_id))
+
+
+def nested(out: Emitter, told: Any, stamp: Stamp) -> None:
+    """The calls that a tool made by itself (codemode), as far as they had no records of their own."""
+    for block in as_list(told.get("calls") if isinstance(told, dict) else None):
+        call_id = as_text(block.get("id")) if isinstance(block, dict) else None
+        if call_id is None or out.knows(call_id):
+            continue
+        call(out, block, stamp)
+        status = {"ok": "completed", "error": "failed"}.get(as_text(block.get("status")) or "")
+        if status is not None:
+            error = as_text(block.get("error"))
+            content = ev.text_content(error) if error else None
+            out.update(call_id, stamp, status=status, content=content, duration_ms=price(block.get("durationMs")))
 
 
 def subagents(out: Emitter, reported: dict[tuple[str, int], int], call_id: str, details: Any) -> None:

@@ -58,6 +58,7 @@ class Mapper:
         self.seen: set[str] = set()  # ids of entries
         self.model: str | None = None
         self.failure: pi.Failure | None = None
+        self.aborted = False  # the last message was stopped by a person
         self.messages = 0
         self.reported: dict[tuple[str, int], int] = {}
 
@@ -116,6 +117,8 @@ class Mapper:
         return f"{role} message" if role in ("system", "custom", "hookMessage", "bashExecution") else "other role"
 
     def _assistant(self, message: dict[str, Any], stamp: Stamp) -> None:
+        if self.aborted:
+            self._settle_failure()  # nobody tries again what a person stopped
         if self.failure is not None:  # no prompt in between: this is the next try
             self.failure = None
             self.out.abandon(None, stamp)
@@ -131,6 +134,7 @@ class Mapper:
         self.out.session_state(Stamp(timestamp=stamp.timestamp), model=self.model)
         pi.content(self.out, message.get("content"), stamp)
         pi.usage(self.out, message.get("usage"), stamp, key=f"message:{self.messages}")
+        self.aborted = stop == "aborted"
         if stop in ("error", "aborted"):
             self.failure = pi.Failure(as_text(message.get("errorMessage")), [], stamp)
         if stop != "toolUse":

@@ -538,6 +538,7 @@ impl Copilot {
         self.turning = false;
         let code = count(value.get("exitCode"));
         let outcome = match code {
+            Some(0) if self.failed.as_deref() == Some("cancelled") => "cancelled",
             Some(0) if self.denied => "denied",
             Some(0) => "completed",
             _ => self.failed.as_deref().unwrap_or("failed"),

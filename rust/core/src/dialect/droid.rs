@@ -139,13 +139,13 @@ fn sign(record: Value<'_>) -> Option<Sign> {
 struct Droid {
     /// Plans of todo calls without a result.
     todos: Todos,
-    /// Id and text of the last reasoning record.
-    thought: Option<(String, String)>,
+    /// Id of the last reasoning record, and the texts of that message's.
+    thought: (String, Vec<String>),
     /// Text of the main agent's last message, and its id.
     answer: String,
     answer_id: Option<String>,
-    /// What the last failed call said.
-    refusal: Option<String>,
+    /// What the failed calls of the last message said.
+    refusals: Vec<String>,
     /// A message repeated it: the policy ended the run.
     refused: bool,
     /// The agent loop told its error.
@@ -285,7 +285,7 @@ impl Droid {
         match role {
             Some("user") => out.whole(Kind::User, text, stamp),
             Some("assistant") => {
-                if is_refusal(&text, self.refusal.as_deref()) {
+                if is_refusal(&text, &self.refusals) {
                     self.refused = true;
                     return Outcome::Ignored("refusal again");
                 }
@@ -320,11 +320,13 @@ impl Droid {
             return Outcome::Ignored("empty text");
         };
         let message = stamp.message_id.as_deref().unwrap_or("");
-        let thought = Some((message.to_owned(), text.to_string()));
-        if thought == self.thought {
+        if self.thought.0 != message {
+            self.thought = (message.to_owned(), Vec::new());
+        }
+        if self.thought.1.iter().any(|said| *said == *text) {
             return Outcome::Ignored("thought again");
         }
-        self.thought = thought;
+        self.thought.1.push(text.to_string());
         out.whole(Kind::Thought, text, stamp);
         Outcome::Mapped
     }
@@ -332,7 +334,7 @@ impl Droid {
     /// A prompt opens a turn.
     fn start(&mut self, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
         if stamp.thread().is_none() {
-            self.refusal = None;
+            self.refusals.clear();
             self.refused = false;
             self.failed = false;
             self.turning = true;
@@ -352,6 +354,9 @@ impl Droid {
         let Some(id) = id else {
             return Outcome::Unknown;
         };
+        if stamp.thread().is_none() {
+            self.refusals.clear();
+        }
         call(id, name, input, &mut self.todos, stamp, out);
         Outcome::Mapped
     }
@@ -370,7 +375,7 @@ impl Droid {
         };
         let refusal = result(id, is_error, content, raw, &mut self.todos, stamp, out);
         if stamp.thread().is_none() {
-            self.refusal = refusal;
+            self.refusals.extend(refusal);
         }
         Outcome::Mapped
     }
@@ -386,7 +391,7 @@ impl Droid {
         }
         self.failed = !from_cli;
         self.turning = false;
-        let denied = self.refused && is_refusal(&message, self.refusal.as_deref());
+        let denied = self.refused && is_refusal(&message, &self.refusals);
         out.error(message, stamp, true);
         let state = State::new("end")
             .with("outcome", if denied { "denied" } else { "failed" })
@@ -622,7 +627,7 @@ impl Droid {
                     let Some(text) = block.text_of("text") else {
                         continue;
                     };
-                    if is_refusal(&text, self.refusal.as_deref()) {
+                    if is_refusal(&text, &self.refusals) {
                         self.refused = true;
                         continue;
                     }
@@ -927,9 +932,10 @@ pub(super) fn result(
     text.filter(|_| failed).map(Text::into_string)
 }
 
-/// Whether a message only repeats what the failed call before it said.
-pub(super) fn is_refusal(text: &str, refusal: Option<&str>) -> bool {
-    refusal.is_some_and(|said| text == said || said.strip_prefix("Error: ") == Some(text))
+/// Whether a message only repeats what one of the failed calls before it said.
+pub(super) fn is_refusal(text: &str, refusals: &[String]) -> bool {
+    let again = |said: &String| text == said || said.strip_prefix("Error: ") == Some(text);
+    refusals.iter().any(again)
 }
 
 /// Tool content from text and image blocks.

@@ -65,7 +65,7 @@ fn sign(record: Value<'_>) -> Option<Sign> {
 #[derive(Default, Deserialize, Serialize)]
 struct DroidSession {
     todos: Todos,
-    refusal: Option<String>,
+    refusals: Vec<String>,
     refused: bool,
     /// Ids of messages.
     seen: HashSet<String>,
@@ -168,7 +168,7 @@ impl DroidSession {
             let kind = block.text_of("type").unwrap_or_default();
             match (&*kind, block.text_of("text"), block.text_of("thinking")) {
                 ("text", Some(text), _) => {
-                    if droid::is_refusal(&text, self.refusal.as_deref()) {
+                    if droid::is_refusal(&text, &self.refusals) {
                         self.refused = true;
                         told = Outcome::Ignored("refusal again");
                         continue;
@@ -181,6 +181,7 @@ impl DroidSession {
                         continue;
                     };
                     let (name, input) = (block.text_of("name"), block.get("input"));
+                    self.refusals.clear();
                     droid::call(id, name, input, &mut self.todos, stamp, out);
                 }
                 _ => continue,
@@ -207,7 +208,8 @@ impl DroidSession {
                     };
                     let (failed, content) = (block.get("is_error"), block.get("content"));
                     let todos = &mut self.todos;
-                    self.refusal = droid::result(id, failed, content, None, todos, stamp, out);
+                    let refusal = droid::result(id, failed, content, None, todos, stamp, out);
+                    self.refusals.extend(refusal);
                 }
                 "text" => {
                     let Some(text) = block.text_of("text") else {
@@ -215,7 +217,7 @@ impl DroidSession {
                     };
                     if !turn {
                         turn = true;
-                        self.refusal = None;
+                        self.refusals.clear();
                         self.refused = false;
                         out.state(State::new("turn").with("phase", "start"), stamp);
                     }

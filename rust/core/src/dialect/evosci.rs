@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, rule};
-use crate::emit::{Call, Emitter, Update};
+use crate::emit::{Call, Emitter, Update, scoped};
 use crate::event::{Kind, Stamp, State, Tokens, text_content};
 use crate::json::{Text, Value};
 use crate::number::{count, price};
@@ -28,7 +28,6 @@ const IGNORED: &[(&str, &str)] = &[
     ("panel_dispatch_start", "panel dispatch"),
     ("panel_dispatch_complete", "panel dispatch"),
     ("panel_dispatch_error", "panel dispatch"),
-    ("rubric_evaluation_start", "rubric evaluation"),
     ("rubric_evaluation_deferred", "rubric evaluation"),
     ("goal_state", "goal state"),
 ];
@@ -99,7 +98,9 @@ fn sign(record: Value<'_>) -> Option<Sign> {
 struct Evosci {
     /// Kind of text that streams now, by thread.
     streaming: HashMap<Option<String>, Kind>,
-    /// Instance id of a sub-agent: id of the call that delegated to it.
+    /// Name of a sub-agent: id of the last call that delegated to one of that name.
+    tasks: HashMap<String, String>,
+    /// Instance id of a sub-agent, or its name: id of the call that delegated to it.
     agents: HashMap<String, String>,
     /// An interrupt or a question came, and nothing of the agent since.
     waits: bool,
@@ -107,12 +108,21 @@ struct Evosci {
     rubric: Option<String>,
     /// Any text of the main agent.
     said: bool,
+    /// Of the compaction that is told now, as far as it came.
+    summary: Option<String>,
+    /// An error was the last record.
+    failed: bool,
 }
 
 impl Mapper for Evosci {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value();
-        let Some(kind) = record.kind() else {
+        let kind = record.kind();
+        let failed = std::mem::take(&mut self.failed);
+        if kind.as_deref() != Some("summarization") {
+            self.end_summary(out);
+        }
+        let Some(kind) = kind else {
             return Outcome::Unknown;
         };
         match &*kind {
@@ -142,21 +152,24 @@ impl Mapper for Evosci {
                 Outcome::Mapped
             }
             "summarization" => {
-                let state = State::new("compaction")
-                    .with("phase", "end")
-                    .with("success", true)
-                    .with("summary", value.text_of("content"));
-                out.state(state, &Stamp::default());
+                let part = out.clean(value.text_of("content").unwrap_or_default());
+                self.summary.get_or_insert_default().push_str(&part);
                 Outcome::Mapped
             }
-            "rubric_evaluation" => {
+            "rubric_evaluation_start" | "rubric_evaluation" => {
+                self.end_call(None, out); // a pass is graded: what comes next is a new answer
                 self.rubric = value.text_of("result").map(Text::into_string);
                 Outcome::Ignored("rubric evaluation")
             }
             "error" => self.error(value, out),
+            "done" if failed => Outcome::Ignored("end after an error"),
             "done" => self.done(value, out),
             other => rule(IGNORED, other),
         }
+    }
+
+    fn close(&mut self, out: &mut Emitter<'_>) {
+        self.end_summary(out);
     }
 }
 
@@ -174,7 +187,11 @@ impl Evosci {
         let Some(text) = content.filter(|text| !text.raw().is_empty()) else {
             return Outcome::Ignored("empty text");
         };
-        let thread = if subagent { self.thread(value) } else { None };
+        let thread = if subagent {
+            self.thread(value, out)
+        } else {
+            None
+        };
         if subagent && thread.is_none() {
             return Outcome::Ignored("sub-agent without a call");
         }
@@ -191,14 +208,26 @@ impl Evosci {
     }
 
     fn call(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let thread = self.thread(value);
+        let thread = self.thread(value, out);
         let stamp = Stamp::of_thread(thread.as_deref());
         let name = value.text_of("name");
         out.close(thread.as_deref());
         self.streaming.remove(&thread);
         let id = value.text_of("id").unwrap_or_default();
         let todos = name.as_deref() == Some("write_todos");
-        out.call(Call::new(id, name, value.get("args")), &stamp);
+        let agent = value
+            .path(&["args", "subagent_type"])
+            .and_then(|agent| agent.text());
+        if let Some(agent) = filled(agent)
+            && thread.is_none()
+        {
+            self.tasks.insert(agent.into_string(), id.to_string());
+        }
+        let call = Call {
+            key: Some(scoped(&id, &stamp)),
+            ..Call::new(id, name, value.get("args"))
+        };
+        out.call(call, &stamp);
         if todos
             && let Some(entries) = value
                 .path(&["args", "todos"])
@@ -211,47 +240,52 @@ impl Evosci {
     }
 
     fn result(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let thread = self.thread(value);
+        let thread = self.thread(value, out);
         self.end_call(thread.as_deref(), out);
         let status = match value.get("success").and_then(|success| success.as_bool()) {
             Some(true) => Some("completed"),
             Some(false) => Some("failed"),
             None => None,
         };
+        let stamp = Stamp::of_thread(thread.as_deref());
+        let id = value.text_of("id").unwrap_or_default();
         let update = Update {
+            key: Some(scoped(&id, &stamp)),
             done: Some(true),
             content: text_content(value.text_of("content")),
-            ..Update::new(value.text_of("id").unwrap_or_default(), status)
+            ..Update::new(id, status)
         };
-        out.update(update, &Stamp::of_thread(thread.as_deref()));
+        out.update(update, &stamp);
         self.waits = false;
         Outcome::Mapped
     }
 
     fn subagent(&mut self, kind: &str, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
-        if value.text_of("name").as_deref() == Some("tools") {
+        let name = value.text_of("name").unwrap_or_default();
+        if &*name == "tools" {
             return Outcome::Ignored("sub-agent that is a plain tool call");
         }
-        let instance = value.text_of("instance_id");
+        let agent = filled(value.text_of("instance_id")).unwrap_or(name.borrow());
         if kind == "subagent_end" {
-            if let Some(thread) = self.thread(value) {
-                out.close(Some(&thread));
+            if let Some(thread) = self.agents.get(&*agent) {
+                out.close(Some(thread));
             }
-        } else if let (Some(instance), Some(call)) =
-            (filled(instance), filled(value.text_of("tool_call_id")))
-        {
-            self.agents
-                .insert(instance.into_string(), call.into_string());
+        } else if !agent.is_empty() {
+            let call = filled(value.text_of("tool_call_id")).map(Text::into_string);
+            let call = call.or_else(|| self.tasks.get(&*name).cloned());
+            if let Some(call) = call.filter(|call| !call.is_empty()) {
+                self.agents.insert(agent.into_string(), call);
+            }
         }
         Outcome::Ignored("sub-agent start and end")
     }
 
     /// Output of a failed attempt is taken back: that of the main agent or of one sub-agent.
     fn discard(&mut self, kind: &str, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let instance = filled(value.text_of("instance_id"));
-        let thread = instance.as_ref().and_then(|_| self.thread(value));
+        let thread = self.thread(value, out);
         let stamp = Stamp::of_thread(thread.as_deref());
-        if instance.is_none() || thread.is_some() {
+        let told = |key| filled(value.text_of(key)).is_some();
+        if thread.is_some() || !(told("instance_id") || told("subagent")) {
             let chars = |key| {
                 let number = count(value.path(&["discarded", key])).unwrap_or(0);
                 usize::try_from(number).unwrap_or(0)
@@ -260,8 +294,14 @@ impl Evosci {
             out.take_back(Kind::Thought, chars("thinking_chars"), &stamp);
             let ids = value.path(&["discarded", "tool_call_ids"]);
             for id in ids.into_iter().flat_map(|ids| ids.items()) {
-                if let Some(id) = id.text().filter(|id| out.is_open(id)) {
-                    out.update(Update::new(id, Some("failed")), &stamp);
+                let Some(id) = id.text() else { continue };
+                let key = scoped(&id, &stamp);
+                if out.is_open(&key) {
+                    let update = Update {
+                        key: Some(key),
+                        ..Update::new(id, Some("failed"))
+                    };
+                    out.update(update, &stamp);
                 }
             }
             self.end_call(thread.as_deref(), out);
@@ -313,6 +353,8 @@ impl Evosci {
             .with("outcome", if limit { "limit" } else { "failed" })
             .with("reason", "error");
         out.state(state, &Stamp::default());
+        self.end_run(out);
+        self.failed = true;
         Outcome::Mapped
     }
 
@@ -332,14 +374,35 @@ impl Evosci {
             .with("outcome", outcome)
             .with("reason", reason);
         out.state(state, &Stamp::default());
+        self.end_run(out);
         Outcome::Mapped
+    }
+
+    /// A summary comes whole or in parts, and nothing but the next record says that it is whole.
+    fn end_summary(&mut self, out: &mut Emitter<'_>) {
+        if let Some(summary) = self.summary.take() {
+            let state = State::new("compaction")
+                .with("phase", "end")
+                .with("success", true)
+                .with("summary", summary);
+            out.state(state, &Stamp::default());
+        }
     }
 
     // ---------------------------------------------------------------- threads
 
-    /// The delegating call, on a sub-agent's record.
-    fn thread(&self, value: Value<'_>) -> Option<String> {
-        self.agents.get(&*value.text_of("instance_id")?).cloned()
+    /// The delegating call, on a sub-agent's record: by its instance, or by its name if the wire tells no more.
+    fn thread(&self, value: Value<'_>, out: &Emitter<'_>) -> Option<String> {
+        let instance = value.text_of("instance_id").unwrap_or_default();
+        let name = value.text_of("subagent").unwrap_or_default();
+        let agent = self.agents.get(&*instance);
+        let agent = agent.or_else(|| self.agents.get(&*name));
+        let agent = agent.or_else(|| self.tasks.get(&*name)).cloned();
+        agent.or_else(|| {
+            // the langgraph server names the call
+            let call = instance.strip_prefix("tools:")?;
+            out.knows(call).then(|| call.to_owned())
+        })
     }
 
     /// A model call is over: its texts stay, the next text is a block of its own.
@@ -347,5 +410,13 @@ impl Evosci {
         out.commit(thread);
         out.next_turn();
         self.streaming.remove(&thread.map(str::to_owned));
+    }
+
+    /// What comes next is another run in the same source.
+    fn end_run(&mut self, out: &mut Emitter<'_>) {
+        self.end_call(None, out);
+        self.waits = false;
+        self.rubric = None;
+        self.said = false;
     }
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, key_count, rule};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, is_true, key_count, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Kind, Location, Stamp, State, Tokens, text_content};
@@ -43,7 +43,38 @@ const IGNORED: &[(&str, &str)] = &[
     ("verification.observed", "verification"),
     ("diagnostic.raised", "diagnostic"),
 ];
-const FLAT: [&str; 4] = ["turn.", "tool.", "approval.", "user."];
+/// Beginnings of the dotted types.
+const HEADS: [&str; 13] = [
+    "turn.",
+    "tool.",
+    "approval.",
+    "user.",
+    "file.",
+    "test.",
+    "checkpoint.",
+    "plan.",
+    "finding.",
+    "result.",
+    "diagnostic.",
+    "context.",
+    "verification.",
+];
+const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
+/// What the message of a terminal error says of a cap: category (None: any), words, outcome.
+const WORDS: &[(Option<&str>, &[&str], &str)] = &[
+    (None, &["over budget"], "limit"),
+    (
+        Some("AGENT_ERROR"),
+        &["max steps", "maximum steps", "step limit"],
+        "limit",
+    ),
+    (
+        Some("AGENT_ERROR"),
+        &["exceeded timeout", "timed out"],
+        "timeout",
+    ),
+    (Some("USER_ERROR"), &["abort", "cancel"], "cancelled"),
+];
 
 fn sign(record: Value<'_>) -> Option<Sign> {
     let (schema, kind) = (record.text_of("schema"), record.text_of("type"));
@@ -65,7 +96,7 @@ fn sign(record: Value<'_>) -> Option<Sign> {
     }
     if let Some(kind) = kind
         && record.get("eventSeq").is_some()
-        && FLAT.iter().any(|head| kind.starts_with(head))
+        && HEADS.iter().any(|head| kind.starts_with(head))
     {
         return Sign::new(SURE, format!("a flat {kind} with eventSeq"));
     }
@@ -97,10 +128,28 @@ enum Channel {
 struct Minicode {
     /// The delta channel that is used.
     channel: Option<Channel>,
+    /// The last delta of a child, which a bare text may repeat.
+    twin: Option<String>,
+    /// The last block of text of the main agent.
+    block: String,
+    /// The main agent's last block is a thought.
+    thinks: bool,
     /// Call id: name, from approvals and starts.
     names: HashMap<String, String>,
+    /// Calls that ended in this turn: whether well, if they had not begun.
+    over: HashMap<String, Option<bool>>,
+    /// A call was refused, and nothing was said or begun since.
+    refused: bool,
+    /// A turn is open.
+    open: bool,
     /// How the last turn ended.
     ended: Option<Cow<'static, str>>,
+    /// Why it failed, until that is told.
+    cause: Option<String>,
+    /// The run had its terminal record.
+    answered: bool,
+    /// Message and category of an error response in an open turn.
+    refusal: Option<(Option<String>, Option<String>)>,
     legacy_calls: u32,
 }
 
@@ -108,6 +157,9 @@ impl Mapper for Minicode {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value();
         let kind = record.kind();
+        if kind.is_some() {
+            self.refusal = None; // the run goes on: it was the answer to another request
+        }
         if kind.as_deref() == Some("text") {
             let delta = value.get("delta").and_then(|delta| delta.as_str());
             return self.delta(Channel::Text, delta, &Stamp::default(), out);
@@ -156,6 +208,10 @@ impl Mapper for Minicode {
                 let Some(delta) = delta.filter(|delta| !delta.raw().is_empty()) else {
                     return Outcome::Ignored("empty text");
                 };
+                if stamp.parent.is_none() && !self.thinks {
+                    out.close(None);
+                    self.thinks = true;
+                }
                 out.delta(Kind::Thought, "reasoning", delta, &stamp);
                 Outcome::Mapped
             }
@@ -180,6 +236,14 @@ impl Mapper for Minicode {
             (_, other) => rule(IGNORED, other),
         }
     }
+
+    fn close(&mut self, out: &mut Emitter<'_>) {
+        if let Some((message, category)) = self.refusal.take() {
+            // nothing followed: it was the answer to `run`
+            self.failed(message.map(Text::from), category.map(Text::from), out);
+        }
+        self.tell_cause(out);
+    }
 }
 
 impl Minicode {
@@ -196,32 +260,63 @@ impl Minicode {
         let Some(text) = text.filter(|text| !text.raw().is_empty()) else {
             return Outcome::Ignored("empty text");
         };
-        if *self.channel.get_or_insert(channel) != channel {
+        if stamp.parent.is_some() {
+            self.twin = Some(text.lossy().into_owned());
+            out.delta(Kind::Message, "answer", text, stamp);
+            return Outcome::Mapped;
+        }
+        let twin = self.twin.take();
+        if channel == Channel::Text && twin.is_some_and(|twin| twin == text.lossy())
+            || *self.channel.get_or_insert(channel) != channel
+        {
             return Outcome::Ignored("the other delta channel");
         }
+        self.answer(out);
+        self.block.push_str(&text.lossy());
         out.delta(Kind::Message, "answer", text, stamp);
         Outcome::Mapped
     }
 
-    /// The final text of the turn's last message: only what no delta said is news.
+    /// The main agent says something.
+    fn answer(&mut self, out: &mut Emitter<'_>) {
+        self.refused = false;
+        if std::mem::take(&mut self.thinks) {
+            out.close(None);
+        }
+        if out.streamed(Kind::Message, "answer", None).is_none() {
+            self.block.clear();
+        }
+    }
+
+    /// The final text of the turn: only what no delta said is news.
     fn completed(
         &mut self,
         payload: Value<'_>,
         stamp: &Stamp<'_>,
         out: &mut Emitter<'_>,
     ) -> Outcome {
-        let cut = payload.get("truncated").and_then(|cut| cut.as_bool()) == Some(true);
-        let text = filled(payload.text_of("text")).filter(|_| !cut);
+        let main = stamp.parent.is_none();
+        let cut = is_true(payload.get("truncated"));
         let streamed = out
             .streamed(Kind::Message, "answer", stamp.thread())
             .is_some();
-        match text {
-            Some(text) if !streamed => {
+        let text = filled(payload.text_of("text"));
+        match text.filter(|text| !streamed && (!main || !self.is_said(text, cut))) {
+            Some(text) => {
+                if main {
+                    self.answer(out);
+                    self.block = text.to_string();
+                }
                 out.final_text(Kind::Message, "answer", text, stamp);
                 Outcome::Mapped
             }
-            _ => Outcome::Ignored("final text of the turn"),
+            None => Outcome::Ignored("final text of the turn"),
         }
+    }
+
+    fn is_said(&self, text: &str, cut: bool) -> bool {
+        let (block, text) = (self.block.trim_matches(BLANKS), text.trim_matches(BLANKS));
+        !block.is_empty() && (cut || text.ends_with(block) || block.ends_with(text))
     }
 
     // ---------------------------------------------------------------- turns and the end
@@ -233,21 +328,31 @@ impl Minicode {
         stamp: &Stamp<'_>,
         out: &mut Emitter<'_>,
     ) -> Outcome {
+        if !matches!(what, "started" | "completed" | "failed" | "cancelled") {
+            return Outcome::Unknown;
+        }
+        let reason = payload.text_of("reason");
+        // reasons that only a child's turn has
+        let orphaned = matches!(reason.as_deref(), Some("parent-ended" | "parent-aborted"));
+        if stamp.parent.is_some() || (what == "cancelled" && orphaned) {
+            return Outcome::Ignored("turn of a child");
+        }
         if what == "started" {
+            self.tell_cause(out);
             out.commit(None);
             out.next_turn();
-            self.ended = None;
+            self.block.clear();
+            self.over.clear();
+            (self.thinks, self.refused) = (false, false);
+            (self.open, self.answered, self.ended) = (true, false, None);
             out.state(State::new("turn").with("phase", "start"), stamp);
             return Outcome::Mapped;
-        }
-        if !matches!(what, "completed" | "failed" | "cancelled") {
-            return Outcome::Unknown;
         }
         if self.ended.is_some() {
             return Outcome::Ignored("second end of a turn"); // the first stands
         }
         let reason = if what == "cancelled" {
-            payload.text_of("reason")
+            reason
         } else {
             filled(payload.text_of("error")).or_else(|| payload.text_of("cause"))
         };
@@ -258,6 +363,9 @@ impl Minicode {
             ("cancelled", Some("budget")) => "limit",
             _ => "failed",
         };
+        let error = payload.text_of("error").filter(|_| what == "failed");
+        self.cause = error.map(Text::into_string);
+        self.open = false;
         self.ended = Some(outcome.into());
         out.close(None);
         let state = State::new("turn")
@@ -267,6 +375,13 @@ impl Minicode {
             .with("reason", reason);
         out.state(state, stamp);
         Outcome::Mapped
+    }
+
+    /// A turn failed, and the terminal record that would say why did not come or says that the run went well.
+    fn tell_cause(&mut self, out: &mut Emitter<'_>) {
+        if let Some(cause) = self.cause.take().filter(|cause| !cause.is_empty()) {
+            out.error(cause, &Stamp::default(), true);
+        }
     }
 
     fn summary(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
@@ -281,41 +396,72 @@ impl Minicode {
             }
             out.run_usage(&total(usage, extra), &Stamp::default(), None);
         }
-        out.close(None);
-        if value.get("ok").and_then(|ok| ok.as_bool()) == Some(true) {
-            completed(out);
+        if is_true(value.get("ok")) {
+            self.succeeded(out);
         } else {
-            self.failed(value.get("error"), out);
+            let (message, category) = error_of(value.get("error"));
+            self.failed(message, category, out);
         }
         Outcome::Mapped
     }
 
+    fn succeeded(&mut self, out: &mut Emitter<'_>) {
+        self.tell_cause(out);
+        let outcome = if self.refused { "denied" } else { "completed" };
+        let state = State::new("end")
+            .with("outcome", outcome)
+            .with("reason", "ok");
+        out.state(state, &Stamp::default());
+        self.end_run(out);
+    }
+
     /// The terminal error of a run; the last turn's end says if it was a cancel, a time limit or a budget.
-    fn failed(&mut self, error: Option<Value<'_>>, out: &mut Emitter<'_>) {
-        let text = |key| error.and_then(|error| error.text_of(key));
-        let message = text("message");
-        let outcome = match (self.ended.as_deref(), message.as_deref()) {
-            (Some(ended @ ("cancelled" | "timeout" | "limit")), _) => ended,
-            (_, Some(text)) if text.contains("over budget") || text.starts_with("max steps") => {
-                "limit"
+    fn failed(
+        &mut self,
+        message: Option<Text<'_>>,
+        category: Option<Text<'_>>,
+        out: &mut Emitter<'_>,
+    ) {
+        let kind = category.as_deref();
+        let outcome = match self.ended.as_deref() {
+            Some("cancelled") => "cancelled",
+            Some("timeout") => "timeout",
+            Some("limit") => "limit",
+            _ if self.refused && kind == Some("PERMISSION_ERROR") => "denied",
+            _ => {
+                let words = message.as_deref().unwrap_or_default().to_lowercase();
+                let told = WORDS.iter().find(|(of, marks, _)| {
+                    (of.is_none() || *of == kind) && marks.iter().any(|mark| words.contains(mark))
+                });
+                told.map_or("failed", |(_, _, outcome)| outcome)
             }
-            _ => "failed",
         };
         if let Some(message) = message {
             out.error(message, &Stamp::default(), true);
+            self.cause = None;
         }
+        self.tell_cause(out);
         let state = State::new("end")
             .with("outcome", outcome)
-            .with("reason", text("category"));
+            .with("reason", category);
         out.state(state, &Stamp::default());
+        self.end_run(out);
+    }
+
+    /// What comes next is another run.
+    fn end_run(&mut self, out: &mut Emitter<'_>) {
+        out.close(None);
+        (self.channel, self.twin) = (None, None);
+        (self.ended, self.refusal) = (None, None);
+        self.block.clear();
+        (self.thinks, self.refused) = (false, false);
+        (self.open, self.answered) = (false, true);
     }
 
     /// A response of the acp server: the one to `run` is the run's terminal record.
     fn response(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let error = value.get("error").filter(Value::is_object);
-        if error.is_some() {
-            self.failed(error, out);
-            return Outcome::Mapped;
+        if let Some(error) = value.get("error").filter(Value::is_object) {
+            return self.refuse(error, out);
         }
         let Some(result) = value.get("result") else {
             return Outcome::Ignored("response");
@@ -328,11 +474,33 @@ impl Minicode {
         }
         session(result, out);
         out.run_usage(&total(result, Vec::new()), &Stamp::default(), None);
-        out.close(None);
+        if let Some(text) = filled(result.text_of("text"))
+            && self.channel.is_none()
+            && self.block.is_empty()
+        {
+            // only the response carries the answer
+            out.whole(Kind::Message, text, &Stamp::default());
+        }
         if ok {
-            completed(out);
+            self.succeeded(out);
         } else {
-            self.failed(result.get("error"), out);
+            let (message, category) = error_of(result.get("error"));
+            self.failed(message, category, out);
+        }
+        Outcome::Mapped
+    }
+
+    /// An error response: to `run`, or to another request, which may come while a run goes on or after it.
+    fn refuse(&mut self, error: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let (message, category) = error_of(Some(error));
+        if self.open {
+            let message = message.map(|text| out.clean(text).into_owned());
+            let category = category.map(|text| out.clean(text).into_owned());
+            self.refusal = Some((message, category));
+        } else if self.answered && category.is_none() {
+            return Outcome::Ignored("error response");
+        } else {
+            self.failed(message, category, out);
         }
         Outcome::Mapped
     }
@@ -353,7 +521,7 @@ impl Minicode {
             self.names.insert(id.to_string(), name.into_string());
         }
         if kind == "tool.started" {
-            self.start(&id, payload, stamp, out);
+            self.started(id, payload, stamp, out);
             return Outcome::Mapped;
         }
         if kind == "tool.progress" {
@@ -369,9 +537,20 @@ impl Minicode {
         let Some((_, status)) = TERMINALS.iter().find(|(name, _)| *name == kind) else {
             return Outcome::Unknown;
         };
-        if !out.knows(&id) {
+        if self.over.contains_key(&*id) {
+            return Outcome::Ignored("second end of a call");
+        }
+        let mut begun = out.is_open(&id);
+        if !begun {
             self.start(&id, payload, stamp, out); // a gate refusal has no tool.started
         }
+        if kind == "tool.denied" {
+            self.refused |= stamp.parent.is_none();
+            begun = true; // and none will come
+        }
+        let well = *status == "completed";
+        self.over
+            .insert(id.to_string(), Some(well).filter(|_| !begun));
         // the first line of the result is printed, or why there is none; a cancel has neither
         let text = filled(payload.text_of("toolSummary")).or_else(|| payload.text_of("message"));
         let mut update = Update {
@@ -383,10 +562,35 @@ impl Minicode {
             ..Update::new(id, Some(status))
         };
         update.facts.duration_ms = price(payload.get("durationMs"));
-        match out.update(update, stamp) {
-            true => Outcome::Mapped,
-            false => Outcome::Ignored("second end of a call"),
+        out.update(update, stamp);
+        Outcome::Mapped
+    }
+
+    fn started(
+        &mut self,
+        id: Text<'_>,
+        payload: Value<'_>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) {
+        if let Some(Some(well)) = self.over.get(&*id) {
+            // its end came first, and made the call
+            let name = self.names.get(&*id).map(String::as_str);
+            let status = if *well { "completed" } else { "failed" };
+            let mut update = Update {
+                title: title(name, payload),
+                again: true,
+                ..Update::new(id, Some(status))
+            };
+            update.facts.name = name.map(Text::from);
+            out.update(update, stamp);
+            return;
         }
+        self.over.remove(&*id);
+        if stamp.parent.is_none() {
+            self.refused = false;
+        }
+        self.start(&id, payload, stamp, out);
     }
 
     fn start(
@@ -397,27 +601,22 @@ impl Minicode {
         out: &mut Emitter<'_>,
     ) {
         out.close(stamp.thread());
-        let name = self.names.get(&**id);
+        if stamp.parent.is_none() {
+            self.thinks = false;
+        }
+        let name = self.names.get(&**id).map(String::as_str);
         let target = payload.text_of("target");
-        let command = target.as_ref().and_then(|target| target.strip_prefix("$ "));
-        let title = target.as_ref().map(|target| {
-            target.rewrite(|target| match command {
-                Some(command) => format!("`{command}`"),
-                None => format!("{} {target}", name.map_or("tool", |name| name.as_str())),
-            })
-        });
-        let kind = tool::kind(DIALECT.name, name.map(String::as_str));
-        let is_file = matches!(kind, "read" | "edit" | "delete" | "move") && command.is_none();
+        let command = target
+            .as_ref()
+            .is_some_and(|target| target.starts_with("$ "));
+        let kind = tool::kind(DIALECT.name, name);
+        let is_file = matches!(kind, "read" | "edit" | "delete" | "move") && !command;
         let path = filled(target.as_ref().map(Text::borrow)).filter(|_| is_file);
         let call = Call {
             status: "in_progress",
-            title,
+            title: title(name, payload),
             locations: path.map(|path| vec![Location { path, line: None }]),
-            ..Call::new(
-                id.borrow(),
-                name.map(|name| name.as_str().into()),
-                Data::Null,
-            )
+            ..Call::new(id.borrow(), name.map(Text::from), Data::Null)
         };
         out.call(call, stamp);
     }
@@ -440,9 +639,10 @@ impl Minicode {
     ) -> Outcome {
         let id = payload.text_of("toolCallId");
         let name = name_of(payload);
-        if let (Some(id), Some(name)) = (&id, &name) {
-            let names = self.names.entry(id.to_string());
-            names.or_insert_with(|| name.to_string());
+        if let (Some(id), Some(name)) = (&id, &name)
+            && !out.is_open(id)
+        {
+            self.names.insert(id.to_string(), name.to_string());
         }
         let state = match what {
             "requested" => State::new("approval")
@@ -494,9 +694,20 @@ fn total<'a>(usage: Value<'a>, extra: Vec<(Text<'a>, Data<'a>)>) -> Tokens<'a> {
     }
 }
 
-fn completed(out: &mut Emitter<'_>) {
-    let state = State::new("end")
-        .with("outcome", "completed")
-        .with("reason", "ok");
-    out.state(state, &Stamp::default());
+/// A command as it is, else the name and what it is about.
+fn title<'a>(name: Option<&str>, payload: Value<'a>) -> Option<Text<'a>> {
+    let title = |target: &str| match target.strip_prefix("$ ") {
+        Some(command) => format!("`{command}`"),
+        None => format!(
+            "{} {target}",
+            name.filter(|name| !name.is_empty()).unwrap_or("tool")
+        ),
+    };
+    Some(payload.text_of("target")?.rewrite(title))
+}
+
+/// Message and category.
+fn error_of(error: Option<Value<'_>>) -> (Option<Text<'_>>, Option<Text<'_>>) {
+    let text = |key| error.and_then(|error| error.text_of(key));
+    (text("message"), text("category"))
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_all, is_true, key_count, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
-use crate::event::{Image, Item, Kind, Stamp, State, Tokens, iso_millis};
+use crate::event::{Image, Item, Kind, Stamp, State, Tokens, iso_millis, text_content};
 use crate::json::{Paths, Text, Value};
 use crate::number::{count, price, total};
 use crate::record::Record;
@@ -49,6 +49,7 @@ const MARKS: &[(&str, &str)] = &[
     ("summarization_retry_finished", "type"),
     ("bash_execution_update", "delta"),
     ("extension_error", "error"),
+    ("hook_error", "error"),
 ];
 
 /// What is read of every `message_update`.
@@ -90,8 +91,8 @@ fn sign(record: Value<'_>) -> Option<Sign> {
         {
             return Sign::new(SURE, "a response with command and success");
         }
-        "extension_ui_request" if record.text_of("method").is_some() => {
-            return Sign::new(SURE, "an extension_ui_request");
+        "extension_ui_request" | "hook_ui_request" if record.text_of("method").is_some() => {
+            return Sign::new(SURE, format!("an {}", &*kind));
         }
         "entry_appended" if object("entry") => {
             return Sign::new(SURE, "entry_appended with an entry");
@@ -148,7 +149,11 @@ struct Pi {
     /// One whose retry was cancelled: an error if nothing follows.
     called_off: Option<Failure>,
     running: bool,
-    /// An agent ran at all.
+    /// A turn is open: work goes on, or a retry waits.
+    open: bool,
+    /// Of a version that prints agent_settled: an agent_end is not the last word.
+    settles: bool,
+    /// An agent ran at all, or is to run.
     prompted: bool,
     /// An rpc command was answered.
     answered: bool,
@@ -196,15 +201,15 @@ impl Mapper for Pi {
                 self.settle_failure(out);
                 self.called_off = None;
                 self.running = true;
-                self.prompted = true;
-                out.state(State::new("turn").with("phase", "start"), &Stamp::default());
+                self.open(out);
                 Outcome::Mapped
             }
             ("agent_end", _) => self.agent_end(value, out),
             ("agent_settled", _) => {
                 self.settle_failure(out);
                 let cancelled = is_true(value.get("aborted"));
-                self.called_off = self.retried.take().filter(|_| !cancelled);
+                let called_off = self.retried.take().or(self.called_off.take());
+                self.called_off = called_off.filter(|_| !cancelled);
                 let state = State::new("end");
                 let state = if cancelled {
                     state.with("outcome", "cancelled").with("reason", "aborted")
@@ -214,7 +219,7 @@ impl Mapper for Pi {
                         .with("reason", self.stop.clone())
                 };
                 out.state(state, &Stamp::default());
-                self.running = false;
+                (self.running, self.open, self.settles) = (false, false, true);
                 Outcome::Mapped
             }
             (kind, _) if kind.starts_with("tool_execution_") => self.execution(kind, value, out),
@@ -237,7 +242,20 @@ impl Mapper for Pi {
     }
 
     fn judge(&self, _run: &Reducer, exit: &Exit) -> Option<Ending> {
-        (self.answered && !self.prompted && !exit.failed()).then(|| {
+        if self.prompted {
+            if self.open || self.stop.is_none() || exit.code != Some(0) {
+                return None;
+            }
+            let why = "the last agent ended, and so did the process: no work was left";
+            let stop = self.stop.as_deref();
+            return Some(Ending::new(outcome(stop), stop, why));
+        }
+        if let Some(code) = exit.code.filter(|_| exit.failed()) {
+            let why = "no agent ran, and the exit code tells of a failure";
+            let reason = format!("exit code {code}");
+            return Some(Ending::new("failed", Some(&reason), why));
+        }
+        self.answered.then(|| {
             let why = "rpc commands were answered, and no prompt was among them";
             Ending::new("completed", None, why)
         })
@@ -310,6 +328,8 @@ impl Pi {
             self.streaming = false;
             self.begin(out);
             self.model = message.text_of("model").map(Text::into_string);
+            // the word of versions since 0.83, and they print agent_settled
+            self.settles |= message.text_of("stopReason").as_deref() == Some("pending");
         }
         Outcome::Ignored("start of a message")
     }
@@ -458,14 +478,15 @@ impl Pi {
                 raw.push((key.into(), item.into()));
             }
         }
-        let failed = is_true(value.get("isError"));
+        let code = of("structuredContent").and_then(|structured| structured.get("exit_code"));
+        let code = count(code);
+        let failed = is_true(value.get("isError")) || code.is_some_and(|code| code != 0);
         let mut update = Update {
             content: content_of(of("content")),
             raw_output: (!raw.is_empty()).then_some(Data::Map(raw)),
             ..Update::new(id, Some(if failed { "failed" } else { "completed" }))
         };
-        let code = of("structuredContent").and_then(|structured| structured.get("exit_code"));
-        update.facts.exit_code = count(code);
+        update.facts.exit_code = code;
         update.facts.duration_ms = price(value.get("durationMs"));
         out.update(update, stamp);
     }
@@ -477,12 +498,26 @@ impl Pi {
         if is_true(value.get("willRetry")) {
             return Outcome::Ignored("attempt that is retried");
         }
+        self.end_turn(out);
+        Outcome::Mapped
+    }
+
+    fn open(&mut self, out: &mut Emitter<'_>) {
+        self.prompted = true;
+        if !self.open {
+            self.open = true;
+            out.state(State::new("turn").with("phase", "start"), &Stamp::default());
+        }
+    }
+
+    fn end_turn(&mut self, out: &mut Emitter<'_>) {
+        self.open = false;
+        let told = outcome(self.stop.as_deref());
         let state = State::new("turn")
             .with("phase", "end")
-            .with("outcome", outcome(self.stop.as_deref()))
+            .with("outcome", Some(told).filter(|_| !self.settles))
             .with("reason", self.stop.clone());
         out.state(state, &Stamp::default());
-        Outcome::Mapped
     }
 
     fn retry(&mut self, kind: &str, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
@@ -490,6 +525,7 @@ impl Pi {
             "auto_retry_start" | "summarization_retry_scheduled" => {
                 if kind == "auto_retry_start" {
                     self.take_back(out);
+                    self.open(out);
                 }
                 let state = State::new("retry")
                     .with("phase", "start")
@@ -508,6 +544,12 @@ impl Pi {
                     .with("success", success)
                     .with("message", value.text_of("finalError"));
                 out.state(state, &Stamp::default());
+                if success == Some(false) && !self.running {
+                    self.called_off = self.retried.take().or(self.called_off.take());
+                    if self.open && !self.settles {
+                        self.end_turn(out); // a retry that was called off was the last of it
+                    }
+                }
                 Outcome::Mapped
             }
             other if other.starts_with("summarization_retry_") => Outcome::Ignored("summary retry"),
@@ -530,6 +572,7 @@ impl Pi {
         usage(result.and_then(|r| r.get("usage")), &stamp, None, true, out);
         if is_true(value.get("willRetry")) {
             self.take_back(out); // the overflow that the compaction cures
+            self.open(out);
         }
         let message = value.text_of("errorMessage");
         let state = State::new("compaction")
@@ -587,7 +630,7 @@ impl Pi {
             "session_info_changed" => {
                 out.session_state(&[("title", value.text_of("name"))], &stamp);
             }
-            "extension_ui_request" => {
+            "extension_ui_request" | "hook_ui_request" => {
                 let method = value.text_of("method").unwrap_or_default();
                 if !DIALOGS.contains(&&*method) {
                     return Outcome::Ignored("extension display");
@@ -597,7 +640,7 @@ impl Pi {
                     .with("message", value.text_of("title"));
                 out.state(state, &stamp);
             }
-            "extension_error" => {
+            "extension_error" | "hook_error" => {
                 let message = value.text_of("error").filter(|text| !text.is_empty());
                 out.error(message.unwrap_or("extension error".into()), &stamp, false);
             }
@@ -630,6 +673,11 @@ impl Pi {
                 ),
             ];
             out.session_state(&details, &stamp);
+            return Outcome::Mapped;
+        }
+        let disposition = value.path(&["data", "disposition"]);
+        if &*command == "prompt" && disposition.is_some_and(|word| word.is_text("started")) {
+            self.open(out);
             return Outcome::Mapped;
         }
         let refused = value.get("success").and_then(|s| s.as_bool()) == Some(false);
@@ -716,10 +764,40 @@ pub(super) fn tool_result(
     let mut update = Update {
         content: content_of(message.get("content")),
         raw_output: details.map(|details| Data::Map(vec![("details".into(), details.into())])),
-        ..Update::new(id, Some(if failed { "failed" } else { "completed" }))
+        ..Update::new(
+            id.borrow(),
+            Some(if failed { "failed" } else { "completed" }),
+        )
     };
     update.facts.duration_ms = price(message.get("durationMs"));
     out.update(update, stamp);
+    let stamp = Stamp {
+        timestamp: stamp.timestamp.as_ref().map(Text::borrow),
+        ..Stamp::of_thread(Some(&*id))
+    };
+    nested(message.path(&["nestedCalls", "calls"]), &stamp, out);
+}
+
+/// The calls that a tool made by itself (codemode), as far as they had no records of their own.
+fn nested(calls: Option<Value<'_>>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    for block in calls.into_iter().flat_map(|calls| calls.items()) {
+        let Some(id) = block.text_of("id").filter(|id| !out.knows(id)) else {
+            continue;
+        };
+        call(block, stamp, out);
+        let status = match block.text_of("status").as_deref() {
+            Some("ok") => "completed",
+            Some("error") => "failed",
+            _ => continue,
+        };
+        let error = block.text_of("error").filter(|text| !text.is_empty());
+        let mut update = Update {
+            content: text_content(error),
+            ..Update::new(id, Some(status))
+        };
+        update.facts.duration_ms = price(block.get("durationMs"));
+        out.update(update, stamp);
+    }
 }
 
 /// What the sub-agents of a call said and did, from the details that the `subagent` extension prints.

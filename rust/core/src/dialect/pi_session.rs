@@ -66,6 +66,8 @@ struct PiSession {
     model: Option<String>,
     /// A failed message that the next try takes back: its error and its stamp.
     failure: Option<(Option<String>, Stamp<'static>)>,
+    /// The last message was stopped by a person.
+    aborted: bool,
     messages: u32,
     reported: Reported,
 }
@@ -150,6 +152,9 @@ impl PiSession {
     }
 
     fn assistant(&mut self, message: Value<'_>, entry: &Stamp<'_>, out: &mut Emitter<'_>) {
+        if self.aborted {
+            self.settle_failure(out); // nobody tries again what a person stopped
+        }
         if self.failure.take().is_some() {
             // no prompt in between: this is the next try
             out.abandon(None, entry);
@@ -169,7 +174,8 @@ impl PiSession {
         pi::content(message.get("content"), &stamp, out);
         let key = format!("message:{}", self.messages);
         pi::usage(message.get("usage"), &stamp, Some(&key), false, out);
-        if matches!(stop.as_deref(), Some("error" | "aborted")) {
+        self.aborted = stop.as_deref() == Some("aborted");
+        if self.aborted || stop.as_deref() == Some("error") {
             let error = message.text_of("errorMessage").map(Text::into_string);
             self.failure = Some((error, stamp.to_static()));
         }
