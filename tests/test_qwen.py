@@ -157,6 +157,8 @@ def test_a_turn_that_ends_at_a_refused_call_is_denied() -> None:
     refused = [said(call("c-1", command="rm x"), used=5), answered("c-1", "declined", is_error=True)]
     denials = [{"tool_name": "run_shell_command", "tool_use_id": "c-1", "tool_input": {}}]
     assert reduce(lines(INIT, *refused, result(permission_denials=denials)))["verdict"]["outcome"] == "denied"
+    thought = said({"type": "thinking", "thinking": "Hm."}, used=7)
+    assert reduce(lines(INIT, *refused, thought, result(permission_denials=denials)))["verdict"]["outcome"] == "denied"
     told = said(text("I may not."), used=7)
     run = reduce(lines(INIT, *refused, told, result("I may not.", permission_denials=denials)))
     assert run["verdict"]["outcome"] == "completed"
