@@ -89,6 +89,13 @@ def test_a_failure_is_no_words_of_the_model(before: str, partial: bool) -> None:
     assert [error["message"] for error in run["errors"]] == [FAILURE]
 
 
+def test_a_failure_behind_a_text_is_one_though_old_versions_call_it_a_success() -> None:
+    streamed = [delta("So far "), delta(FAILURE), said(text(f"So far {FAILURE}"))]
+    run = reduce(lines(INIT, *streamed, result(f"So far {FAILURE}")))
+    assert (run["verdict"]["outcome"], run["texts"]) == ("failed", ["So far "])
+    assert [error["message"] for error in run["errors"]] == [FAILURE]
+
+
 def test_old_versions_call_a_failure_a_success() -> None:
     run = reduce(lines(INIT, said(text(FAILURE)), result(FAILURE)))
     assert (run["verdict"]["outcome"], run["texts"]) == ("failed", [])

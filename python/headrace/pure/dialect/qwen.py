@@ -399,6 +399,8 @@ class Mapper:
         text = as_text(value.get("result")) or ""
         if not failed and text.startswith(API_ERROR):  # old versions call it a success
             failed, message, text = True, text, ""
+        elif not failed and self.reported is not None and text.endswith(self.reported):  # behind the text that it cut
+            failed, message, text = True, self.reported, ""
         if isinstance(value.get("usage"), dict):
             self.out.usage("run", usage(value["usage"]), stamp, beyond=BEYOND)
         self._fail(message, stamp) if failed else self._answer(text, stamp)

@@ -562,6 +562,13 @@ impl Qwen {
             // old versions call it a success
             failed = true;
             message = Some(std::mem::take(&mut text));
+        } else if let Some(reported) = &self.reported
+            && !failed
+            && text.ends_with(reported.as_str())
+        {
+            // behind the text that it cut
+            failed = true;
+            message = Some(reported.clone().into());
         }
         if let Some(counters) = value.get("usage").filter(Value::is_object) {
             let tokens = tokens(counters);
