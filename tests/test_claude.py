@@ -158,6 +158,12 @@ def test_a_text_is_told_once_though_an_empty_or_failed_result_came_before_its_ow
     assert run.texts == ["It ended."]
 
 
+def test_an_answer_that_supersedes_another_takes_its_place() -> None:
+    refused, instead = said(text("No."), uuid="u-1"), said(text("Yes."), message_id="msg_2", supersedes=["u-1"])
+    run = headrace.reduce(lines(init(), refused, instead, result("Yes.")))
+    assert run.texts == ["Yes."]
+
+
 @pytest.mark.parametrize("one_record", [True, False])
 def test_an_id_that_a_message_uses_twice_names_two_calls(one_record: bool) -> None:
     calls = call("toolu_1", command="a"), call("toolu_1", command="b")

@@ -348,6 +348,8 @@ class Mapper:
         if message.get("model") == anthropic.SYNTHETIC or value.get("is_api_error_message") is True:
             return self._synthetic(value, message, thread)
         message_id, model = anthropic.kept(message.get("id")), anthropic.kept(message.get("model"))
+        if thread is None:
+            self._retract(value.get("supersedes"), self._stamp(value, None))
         current = self.messages.get(thread)
         if current is not None and current.streaming and current.id is None and message_id is not None:
             current.id, current.model, current.key = message_id, model, message_id or current.key  # its start was lost
@@ -657,7 +659,8 @@ class Mapper:
         return None
 
     def _retract(self, uuids: Any, stamp: Stamp) -> None:
-        """The fallback model answers instead: what the refused message said is taken back."""
+        """Another answer takes the place of these records, as a fallback model's does of a refused one: what their
+        message said is taken back."""
         message = self.messages.get(None)
         if message is not None and isinstance(uuids, list) and any(uuid in uuids for uuid in message.uuids):
             self.out.abandon(None, stamp)

@@ -531,6 +531,9 @@ impl Claude {
         }
         let thread = value.text_of("parent_tool_use_id");
         let id = wire.text_of("id");
+        if thread.is_none() {
+            self.retract(value.get("supersedes"), &stamp_of(value), out);
+        }
         let mut current = self.take(thread.as_deref());
         if let (Some(message), Some(id)) = (&mut current, &id)
             && message.streaming
@@ -962,7 +965,8 @@ impl Claude {
         Outcome::Mapped
     }
 
-    /// The fallback model answers instead: what the refused message said is taken back.
+    /// Another answer takes the place of these records, as a fallback model's does of a refused one: what their message
+    /// said is taken back.
     fn retract(&mut self, uuids: Option<Value<'_>>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
         let uuids = uuids.into_iter().flat_map(|uuids| uuids.items());
         let retracted: HashSet<String> = uuids
