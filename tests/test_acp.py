@@ -197,6 +197,12 @@ def test_an_allowed_call_that_fails_is_no_refusal(engine: Any) -> None:
     assert run["verdict"]["outcome"] == "completed"
 
 
+def test_a_thought_after_a_refusal_is_no_answer(engine: Any) -> None:
+    thought = says("Hm.", "agent_thought_chunk")
+    _, run = read(engine, *merged({"outcome": "selected", "optionId": "no"}, thought))
+    assert run["verdict"]["outcome"] == "denied"
+
+
 def test_text_after_a_refusal_is_an_answer(engine: Any) -> None:
     _, run = read(engine, *merged({"outcome": "selected", "optionId": "no"}, says("Then not.")))
     assert run["verdict"]["outcome"] == "completed"
@@ -314,6 +320,36 @@ def test_claude_own_messages_are_told_by_their_id(engine: Any) -> None:
     _, run = read(engine, agent, NEW, says("Hm.", messageId="msg_1"), says("Prompt is too long", messageId=own), error)
     assert run["texts"] == ["Hm."]
     assert [e["message"] for e in run["errors"]] == ["Internal error: Prompt is too long"]
+    assert run["verdict"]["outcome"] == "limit"
+
+
+CUT = "Incomplete response returned, reason: max_output_tokens"
+BROKEN = update("session_info_update", _meta={"codex": {"threadStatus": {"type": "systemError"}}})
+
+
+def test_an_output_limit_is_a_limit_where_only_the_words_tell(engine: Any) -> None:
+    _, run = read(engine, hello("@agentclientprotocol/codex-acp"), NEW, BROKEN, says(f"{CUT}\n\n"), END)
+    assert run["verdict"]["outcome"] == "limit"
+    failure = fails(2, -32603, "Internal error", data={"message": CUT, "codex_error_info": "other"})
+    _, run = read(engine, hello("codex-acp"), NEW, says("Half"), failure)
+    assert run["verdict"]["outcome"] == "limit"
+
+
+def test_a_codex_turn_has_failed_though_its_error_comes_after_the_answer(engine: Any) -> None:
+    _, run = read(
+        engine, hello("@agentclientprotocol/codex-acp"), NEW, says("Half", messageId="m"), END, BROKEN, says("lost\n\n")
+    )
+    assert run["verdict"]["outcome"] == "failed"
+    assert [e["message"] for e in run["errors"]] == ["lost"]
+
+
+def test_a_second_process_does_not_go_on_with_the_firsts_messages_and_calls(engine: Any) -> None:
+    begun = [update("tool_call", toolCallId="c1", title="ls"), says("One", messageId="m")]
+    ended = update("tool_call_update", toolCallId="c1", status="completed")
+    _, run = read(engine, hello(), NEW, *begun, hello(), NEW, *begun, ended, END)
+    assert run["texts"] == ["One", "One"]
+    assert [c["ok"] for c in run["tool_calls"]] == [None, True]
+    assert run["verdict"]["outcome"] == "completed"
 
 
 @pytest.mark.parametrize(("kind", "outcome"), [("usageLimitExceeded", "limit"), ("badRequest", "failed")])

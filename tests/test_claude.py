@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 import headrace
 
 USAGE = {"input_tokens": 10, "cache_creation_input_tokens": 2, "cache_read_input_tokens": 30, "output_tokens": 1}
@@ -147,6 +149,63 @@ def test_a_result_that_was_held_back_does_not_repeat_its_text() -> None:
     assert run.texts == ["It runs.", "It ended."]
 
 
+@pytest.mark.parametrize(
+    "first", [result(""), result(subtype="error_max_turns", is_error=True, errors=["Reached 1 turn"])]
+)
+def test_a_text_is_told_once_though_an_empty_or_failed_result_came_before_its_own(first: dict[str, Any]) -> None:
+    ended = said(text("It ended."), message_id="msg_2")
+    run = headrace.reduce(lines(init(), said(call("toolu_1", "Agent")), init(), ended, first, result("It ended.")))
+    assert run.texts == ["It ended."]
+
+
+def test_an_answer_that_supersedes_another_takes_its_place() -> None:
+    refused, instead = said(text("No."), uuid="u-1"), said(text("Yes."), message_id="msg_2", supersedes=["u-1"])
+    run = headrace.reduce(lines(init(), refused, instead, result("Yes.")))
+    assert run.texts == ["Yes."]
+
+
+@pytest.mark.parametrize("one_record", [True, False])
+def test_an_id_that_a_message_uses_twice_names_two_calls(one_record: bool) -> None:
+    calls = call("toolu_1", command="a"), call("toolu_1", command="b")
+    told = [said(*calls, uuid="u-1")] if one_record else [said(calls[0], uuid="u-1"), said(calls[1], uuid="u-2")]
+    run = headrace.reduce(
+        lines(init(), *told, answered("toolu_1", "A"), answered("toolu_1", "B", is_error=True), result("Done."))
+    )
+    assert [(c["input"]["command"], c["result"], c["ok"]) for c in run.tool_calls] == [
+        ("a", "A", True),
+        ("b", "B", False),
+    ]
+
+
+def test_a_record_that_comes_again_is_told_once() -> None:
+    records = said(text("One."), uuid="u-1"), said(call("toolu_1"), uuid="u-2")
+    run = headrace.reduce(lines(init(), *records, answered("toolu_1", "A"), *records, result("One.")))
+    assert (run.texts, len(run.tool_calls)) == (["One."], 1)
+
+
+def test_a_message_whose_start_was_lost_is_told_once() -> None:
+    lost = [
+        record
+        for record in streamed(said(text("Half a text.")))
+        if "start" not in record.get("event", {}).get("type", "")
+    ]
+    for record in lost:
+        record.pop("api_message_id", None)
+    run = headrace.reduce(lines(*lost, result("Half a text.")))
+    assert run.texts == ["Half a text."]
+    assert run.usage["calls"]["count"] == 1
+
+
+def test_a_cut_message_does_not_go_on_in_the_next_turn() -> None:
+    run = headrace.reduce(lines(*streamed(), init(), said(text("Another.")), result("Another.")))
+    assert run.texts == ["Half a text.", "Another."]
+
+
+@pytest.mark.parametrize("words", ["You've hit your limit · resets 3pm", "5-hour limit reached ∙ resets 3pm"])
+def test_a_used_up_plan_is_a_limit_where_no_code_says_so(words: str) -> None:
+    assert headrace.reduce(lines(init(), result(words, is_error=True))).verdict.outcome == "limit"
+
+
 def test_the_total_is_that_of_this_process_and_the_cost_is_as_printed() -> None:
     def of(prompt: int) -> dict[str, Any]:
         return {"m-1": {"inputTokens": prompt, "outputTokens": 1, "cacheReadInputTokens": 0}}
@@ -189,6 +248,8 @@ def test_a_run_that_ends_at_a_refused_call_is_denied() -> None:
         answered("toolu_1", "no", is_error=True),
     ]
     assert headrace.reduce(lines(*refused, result(""))).verdict.outcome == "denied"
+    thought = said({"type": "thinking", "thinking": "Hm."}, message_id="msg_2")
+    assert headrace.reduce(lines(*refused, thought, result(""))).verdict.outcome == "denied"
     told = said(text("I may not."), message_id="msg_2")
     assert headrace.reduce(lines(*refused, told, result("I may not."))).verdict.outcome == "completed"
 

@@ -89,6 +89,13 @@ def test_a_failure_is_no_words_of_the_model(before: str, partial: bool) -> None:
     assert [error["message"] for error in run["errors"]] == [FAILURE]
 
 
+def test_a_failure_behind_a_text_is_one_though_old_versions_call_it_a_success() -> None:
+    streamed = [delta("So far "), delta(FAILURE), said(text(f"So far {FAILURE}"))]
+    run = reduce(lines(INIT, *streamed, result(f"So far {FAILURE}")))
+    assert (run["verdict"]["outcome"], run["texts"]) == ("failed", ["So far "])
+    assert [error["message"] for error in run["errors"]] == [FAILURE]
+
+
 def test_old_versions_call_a_failure_a_success() -> None:
     run = reduce(lines(INIT, said(text(FAILURE)), result(FAILURE)))
     assert (run["verdict"]["outcome"], run["texts"]) == ("failed", [])
@@ -157,6 +164,8 @@ def test_a_turn_that_ends_at_a_refused_call_is_denied() -> None:
     refused = [said(call("c-1", command="rm x"), used=5), answered("c-1", "declined", is_error=True)]
     denials = [{"tool_name": "run_shell_command", "tool_use_id": "c-1", "tool_input": {}}]
     assert reduce(lines(INIT, *refused, result(permission_denials=denials)))["verdict"]["outcome"] == "denied"
+    thought = said({"type": "thinking", "thinking": "Hm."}, used=7)
+    assert reduce(lines(INIT, *refused, thought, result(permission_denials=denials)))["verdict"]["outcome"] == "denied"
     told = said(text("I may not."), used=7)
     run = reduce(lines(INIT, *refused, told, result("I may not.", permission_denials=denials)))
     assert run["verdict"]["outcome"] == "completed"

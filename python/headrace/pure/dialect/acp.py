@@ -128,7 +128,7 @@ class Mapper:
         self.replay = False
         self.failure = False  # the harness has said, as a chunk, why this turn fails
         self.system_error = False  # codex: the thread is broken
-        self.limit = False  # codex: by a cap
+        self.limit = False  # and a cap is the reason
 
         self.run = 0  # number of the block without id
         self.place: tuple[str, str, str] | None = None  # session, thread and kind of its chunks; None: it has ended
@@ -241,7 +241,7 @@ class Mapper:
         """The block that a chunk belongs to: by its messageId, else by what came before it."""
         if stamp.message_id is not None:
             self.place = None
-            return f"id {stamp.message_id}"
+            return f"id {stamp.session_id or ''} {stamp.message_id}"
         place = (stamp.session_id or "", stamp.parent or "", kind)
         if place != self.place or AGENTS[self.agent].whole:
             self.run += 1
@@ -259,9 +259,9 @@ class Mapper:
         late = self.out.streamed(kind, key, None) is not None or (self.unfinished and stamp.message_id is None)
         if not late:
             self._begin(stamp)
-        self.calls.refused.clear()
         self.failure = False
         if kind == ev.MESSAGE:
+            self.calls.refused.clear()
             self.last = (key, stamp.message_id)
 
     def _other(self, kind: str, content: dict[str, Any], stamp: Stamp) -> Outcome:
@@ -282,8 +282,10 @@ class Mapper:
         if notice == "info":
             return "notice of the harness"
         if notice == "error" or self.system_error:
-            self._begin(stamp)
+            if not (self.ended and self.system_error):  # else the turn's answer came before its error
+                self._begin(stamp)
             self.failure = True
+            self.limit = self.limit or acp_agents.names_limit(None, text)
             self.out.error(text, stamp, fatal=True)
         else:
             self.out.error(text, stamp, fatal=False, notice=True)
@@ -351,7 +353,10 @@ class Mapper:
         stamp = Stamp()
         self._begin(stamp)
         message, data = error_text(error), mapping(error.get("data"))
-        kind = text_of(data.get("errorKind")) or text_of(data.get("codex_error_info"))
+        kind = next(
+            (data[key] for key in ("errorKind", "codex_error_info", "errorName") if isinstance(data.get(key), str)),
+            None,
+        )
         self._take_back_echo(message)
         code = count(error.get("code"))
         if code == CANCELLED_ERROR:
@@ -359,7 +364,7 @@ class Mapper:
             return
         if not self.failure:  # else a chunk has said it
             self.out.error(message, stamp, fatal=True)
-        limit = self.limit or acp_agents.names_limit(kind) or "output token maximum" in message
+        limit = self.limit or acp_agents.names_limit(kind, message)
         self._end("limit" if limit else "failed", kind or (None if code is None else str(code)), stamp)
 
     def _take_back_echo(self, error: str) -> None:
@@ -442,7 +447,8 @@ class Mapper:
             self.out.state("retry", stamp, phase="start", message=text_of(error.get("additionalDetails")) or message)
         elif message is not None:
             self._begin(stamp)
-            self.failure, self.limit = True, acp_agents.names_limit(error.get("codexErrorInfo"))
+            self.failure = True
+            self.limit = acp_agents.names_limit(error.get("codexErrorInfo"), message)
             self.out.error(message, stamp, fatal=True)
         return None if message is not None or status is not None or "title" in update else "session info"
 
@@ -576,11 +582,24 @@ class Mapper:
             self.sessions.append(session)
 
     def _initialize(self, result: dict[str, Any]) -> Outcome:
+        if self.initialized:
+            self._restart()
         self.initialized = True
         self.version = count(result["protocolVersion"]) or 1
         self.calls.agent = acp_agents.by_name(text_of(info_of(result).get("name")) or "")
         self.out.session_state(Stamp(), version=version_of(result))
         return None
+
+    def _restart(self) -> None:
+        """Another process of the agent in the same source: nothing of it belongs to what the first one left open."""
+        self.out.commit(None)
+        self.out.next_turn()
+        self.calls = Calls(self.out, NAME)
+        self.named = self.echoes = False
+        self.running = self.ended = self.unfinished = False
+        self.failure = self.system_error = self.limit = False
+        self.sessions.clear()
+        self.place = self.last = None
 
     def _decision(self, key: str, decided: dict[str, Any]) -> Outcome:
         """The client's answer to a question of the agent."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..emit import Emitter, count, tokens
+from . import anthropic
+from . import codex_shapes as shapes
 from .acp_shape import id_of, joined, mapping, sequence
 
 #: what the `usage` of the answer to session/prompt covers
@@ -200,14 +202,27 @@ def is_echo(agent: str, message_id: str | None, text: str, error: str) -> bool:
     return agent == "claude" and message_id is not None and not message_id.startswith("msg_") and error.endswith(text)
 
 
-#: error classes of claude (`errorKind`), codex (`codexErrorInfo`) and Zed's codex that name a cap, in lower case and
-#: without the underscores in which they differ
-_LIMITS = frozenset({"maxoutputtokens", "usagelimitexceeded", "contextwindowexceeded", "sessionbudgetexceeded"})
+#: error classes of claude (`errorKind`), codex (`codexErrorInfo`), Zed's codex and OpenCode (`errorName`) that name a
+#: cap, in lower case and without the underscores in which they differ
+_LIMITS = frozenset(
+    {
+        "maxoutputtokens",
+        "usagelimitexceeded",
+        "contextwindowexceeded",
+        "sessionbudgetexceeded",
+        "contextoverflowerror",
+        "messageoutputlengtherror",
+    }
+)
 
 
-def names_limit(kind: Any) -> bool:
-    """Whether an error class says that a cap was reached and not that something broke."""
-    return isinstance(kind, str) and kind.lower().replace("_", "") in _LIMITS
+def names_limit(kind: Any, message: str) -> bool:
+    """Whether an error says that a cap was reached and not that something broke: by its class, or in the words that
+    Claude Code and Codex have for it on their own streams."""
+    if isinstance(kind, str) and kind.lower().replace("_", "") in _LIMITS:
+        return True
+    message = message.removeprefix("Internal error: ")
+    return anthropic.is_limit((), message) or shapes.outcome_of(message) == "limit"
 
 
 # ---------------------------------------------------------------- usage

@@ -32,7 +32,16 @@ _LIMITS = frozenset(
     }
 )
 #: the same in the words of versions without such codes
-_LIMIT_WORDS = ("Prompt is too long", "Claude AI usage limit reached", "API Error: Claude's response exceeded the ")
+_LIMIT_WORDS = (
+    "Prompt is too long",
+    "You've hit your ",
+    "Claude AI usage limit reached",
+    "5-hour limit reached",
+    "Session limit reached",
+    "Weekly limit reached",
+    "Opus weekly limit reached",
+    "API Error: Claude's response exceeded the ",
+)
 #: counters of a usage object, and what `modelUsage` calls them
 _COUNTERS = (
     ("input_tokens", "inputTokens"),
@@ -137,13 +146,17 @@ def has_failed(block: dict[str, Any], raw: Any) -> bool:
     return block.get("is_error") is True or (isinstance(raw, dict) and raw.get("interrupted") is True)
 
 
-def tool_result(out: Emitter, call_id: str, block: dict[str, Any], raw: Any, stamp: Stamp) -> None:
-    """A tool_result block; ``raw`` is its structured twin (None: not printed)."""
+def tool_result(
+    out: Emitter, call_id: str, block: dict[str, Any], raw: Any, stamp: Stamp, *, key: str | None = None
+) -> None:
+    """A tool_result block; ``raw`` is its structured twin (None: not printed), ``key`` that of its call if it is not
+    the id."""
     failed = has_failed(block, raw)
     diffs, places = patch_of(raw)
     out.update(
         call_id,
         stamp,
+        key=key,
         status="failed" if failed else "completed",
         content=content_of(block.get("content")) + diffs,
         locations=places,

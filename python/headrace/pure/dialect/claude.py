@@ -24,6 +24,7 @@ from .anthropic import TEXTS
 NAME = "claude"
 
 PART = "part of a block"
+AGAIN = "record again"
 HARNESS_TEXT = "text of the harness"
 
 #: record types that say nothing for events
@@ -174,7 +175,7 @@ def _assistant_sign(record: dict[str, Any]) -> Sign | None:
 class Message:
     """The model message that a thread is at."""
 
-    __slots__ = ("blocks", "counts", "final", "id", "key", "model", "open", "streaming", "tier", "uuids")
+    __slots__ = ("blocks", "calls", "counts", "final", "id", "key", "model", "open", "streaming", "tier", "uuids")
 
     def __init__(self, message_id: str | None, model: str | None, key: str) -> None:
         self.id = message_id
@@ -187,6 +188,7 @@ class Message:
         self.tier: str | None = None  # service tier
         self.final = False  # its message_delta was seen
         self.uuids: list[str] = []  # of its records
+        self.calls: list[str] = []  # ids of its calls
 
     def block(self, index: int, kind: str) -> Block:
         """The streamed block with this index."""
@@ -229,9 +231,10 @@ class Mapper:
         self.error: str | None = None  # the last error of the turn
         self.capped = False  # that error names a cap
         self.interrupted = False  # a person stopped the turn
+        self.twins: dict[str, list[str]] = {}  # ids that a message used again: keys of the further calls
         self.asked: set[str] = set()  # calls that a person was asked about
         self.denied: set[str] = set()  # calls that were refused in this turn
-        self.last: str | None = None  # the main agent's call whose result came last, and nothing since
+        self.last: str | None = None  # the main agent's call whose result came last, and no text or call since
         self.total: dict[str, int] = {}  # the harness's own count of the run so far
         self.models: dict[str, dict[str, Any]] = {}  # and of each model
         self.increments = False  # its results print what is new since the last one
@@ -285,6 +288,7 @@ class Mapper:
         current = self.messages.get(thread)
         if current is None or (message_id is not None and current.id != message_id):
             current = self._begin(thread, message_id, None, value)  # its start was lost
+            current.streaming = True
         stamp = self._stamp(value, current)
         if kind == "message_delta":
             self._usage(current, event.get("usage"), stamp)
@@ -315,7 +319,7 @@ class Mapper:
         if not isinstance(text, str) or not text or block.whole or block.kind not in TEXTS:
             return PART
         self.out.delta(TEXTS[block.kind], block.index, text, stamp)
-        if stamp.parent is None:
+        if stamp.parent is None and block.kind == "text":
             self.last = None
         return None
 
@@ -343,12 +347,18 @@ class Mapper:
         thread = as_text(value.get("parent_tool_use_id"))
         if message.get("model") == anthropic.SYNTHETIC or value.get("is_api_error_message") is True:
             return self._synthetic(value, message, thread)
-        message_id = anthropic.kept(message.get("id"))
+        message_id, model = anthropic.kept(message.get("id")), anthropic.kept(message.get("model"))
+        if thread is None:
+            self._retract(value.get("supersedes"), self._stamp(value, None))
         current = self.messages.get(thread)
+        if current is not None and current.streaming and current.id is None and message_id is not None:
+            current.id, current.model, current.key = message_id, model, message_id or current.key  # its start was lost
         if current is None or (message_id != current.id and not (message_id is None and current.streaming)):
-            current = self._begin(thread, message_id, anthropic.kept(message.get("model")), value)
+            current = self._begin(thread, message_id, model, value)
         uuid = anthropic.kept(value.get("uuid"))
-        if uuid is not None:
+        if uuid:
+            if uuid in current.uuids:
+                return AGAIN
             current.uuids.append(uuid)
         stamp = self._stamp(value, current)
         stamp.extra = anthropic.extra_of(message, "stop_reason")
@@ -364,8 +374,10 @@ class Mapper:
         streamed = message.closes(kind)
         if streamed is not None:
             streamed.whole = True
+        acts = kind not in TEXTS
         if kind in TEXTS:
             text = as_text(content.get(kind)) or ""
+            acts = kind == "text" and text != ""
             if streamed is not None:
                 self.out.final(TEXTS[kind], streamed.index, text, stamp)
             else:
@@ -375,12 +387,24 @@ class Mapper:
         elif kind in anthropic.CALLS and isinstance(content.get("id"), str):
             if streamed is not None:
                 streamed.call = content["id"]
-            self.out.call(content["id"], as_text(content.get("name")), content.get("input"), stamp)
+            key = self._key(message, content["id"])
+            self.out.call(content["id"], as_text(content.get("name")), content.get("input"), stamp, key=key)
             self._show(self.plan.call(content), stamp)
         else:
             anthropic.other_block(self.out, content, stamp)
-        if stamp.parent is None:
+        if stamp.parent is None and acts:
             self.last = None
+
+    def _key(self, message: Message, call_id: str) -> str:
+        """A model may give an id to two calls of a message: while the first is open, the next has a key of its own."""
+        call_id = ev.clean(call_id)
+        if call_id not in message.calls:
+            message.calls.append(call_id)
+        elif self.out.is_open(call_id):
+            twins = self.twins.setdefault(call_id, [])
+            twins.append(f"{call_id} {len(twins) + 2}")
+            return twins[-1]
+        return call_id
 
     def _synthetic(self, value: dict[str, Any], message: dict[str, Any], thread: str | None) -> Outcome:
         """What the harness says in the assistant's name: why it failed, or the output of a local command."""
@@ -428,7 +452,9 @@ class Mapper:
         call_id = as_text(content.get("tool_use_id"))
         if call_id is None:
             return
-        anthropic.tool_result(self.out, call_id, content, raw, stamp)
+        twins = self.twins.get(ev.clean(call_id))
+        key = twins.pop(0) if twins and not self.out.is_open(call_id) else None
+        anthropic.tool_result(self.out, call_id, content, raw, stamp, key=key)
         self._show(self.plan.result(call_id, anthropic.has_failed(content, raw), raw), stamp)
         if stamp.parent is None:
             self.last = call_id
@@ -464,7 +490,6 @@ class Mapper:
         failed = value.get("is_error") is True
         if failed:
             self._report(value, answer, stamp)
-            self.said.clear()
         elif not self._claim(answer) and "local_command" not in value:
             self.out.whole(ev.MESSAGE, answer, stamp)  # only the result carries it
             self.last = None
@@ -475,6 +500,7 @@ class Mapper:
         self.out.state("end", stamp, outcome=outcome, reason=reason)
         self.running = self.interrupted = self.capped = False
         self.error = self.last = None
+        self.twins.clear()
         self.asked.clear()
         self.denied.clear()
         return None
@@ -542,6 +568,9 @@ class Mapper:
         subtype = as_text(value.get("subtype")) or ""
         stamp = self._stamp(value, None)
         if subtype == "init":
+            self._remember(None)
+            self.out.commit(None)
+            self.messages.pop(None, None)  # a message that was cut does not go on in another turn
             self.out.session_state(
                 stamp,
                 sessionId=stamp.session_id,
@@ -630,7 +659,8 @@ class Mapper:
         return None
 
     def _retract(self, uuids: Any, stamp: Stamp) -> None:
-        """The fallback model answers instead: what the refused message said is taken back."""
+        """Another answer takes the place of these records, as a fallback model's does of a refused one: what their
+        message said is taken back."""
         message = self.messages.get(None)
         if message is not None and isinstance(uuids, list) and any(uuid in uuids for uuid in message.uuids):
             self.out.abandon(None, stamp)
@@ -695,6 +725,8 @@ class Mapper:
         A result that was held back repeats an earlier text; what came after it waits for the next result.
         """
         answer = _core(answer)
+        if not answer:
+            return True
         for first in range(len(self.said)):
             for last in range(first, len(self.said)):
                 texts = self.said[first : last + 1]
@@ -702,7 +734,7 @@ class Mapper:
                     del self.said[: last + 1]
                     return True
         self.said.clear()
-        return not answer or answer in self.told
+        return answer in self.told
 
 
 def _keep(texts: list[str], text: str) -> None:

@@ -90,7 +90,7 @@ class Mapper:
         self.agents: dict[str, str] = {}  # thread of a sub-agent: id of the call that spawned it
         self.waits: dict[str, str] = {}  # open call that waits for sub-agents: the call that spawned the first of them
         self.plan: list[dict[str, str]] | None = None
-        self.refused = False  # a call was refused, and nothing came since
+        self.refused = False  # a call was refused, and no text or call came since
         self.unsure: str | None = None  # an error that is fatal if nothing follows
         self.events = Events(out)
         self.responses = Responses(out)
@@ -98,13 +98,15 @@ class Mapper:
     def map(self, record: Record) -> Outcome:
         value = record.value
         kind = shapes.text(value.get("type"))
+        if kind in ("thread.started", "session.created") or "workdir" in value:
+            self._give_up()  # a new process: the one before ended here
         self.unsure = None
         if kind is None:
             return self._old(value)
         if kind in _ITEM_RECORDS and isinstance(value.get("item"), dict):
             return self._item(kind, value["item"], record)
         if kind in ("thread.started", "session.created"):
-            return self._session(shapes.text(value.get("thread_id")) or shapes.text(value.get("session_id")))
+            return self._session(kind, shapes.text(value.get("thread_id")) or shapes.text(value.get("session_id")))
         if kind == "turn.started":
             return self._turn_started()
         if kind == "turn.completed":
@@ -128,6 +130,9 @@ class Mapper:
         return "text of a plan" if kind == "item.plan.delta" else UNKNOWN
 
     def close(self) -> None:
+        self._give_up()
+
+    def _give_up(self) -> None:
         """Without turn records (0.42) the last record decides: an error ends the run."""
         if self.unsure is not None:
             self.out.error(self.unsure, self._stamp(), fatal=True)
@@ -143,7 +148,7 @@ class Mapper:
     def _stamp(self, parent: str | None = None) -> Stamp:
         return Stamp(session_id=self.session, parent=parent)
 
-    def _session(self, session: str | None) -> Outcome:
+    def _session(self, kind: str, session: str | None) -> Outcome:
         """A process starts: its items are counted from 0 again, also if the thread is an old one."""
         self.session = shapes.kept(session) or self.session
         self.out.commit(None)
@@ -152,6 +157,9 @@ class Mapper:
         self.waits.clear()
         self.turn_open = self.nested = self.refused = False
         self.out.session_state(Stamp(), sessionId=session)
+        if kind == "session.created":  # this version has no turn records: the session is the turn
+            self.turned = False
+            self.out.state("turn", self._stamp(), phase="start")
         return None
 
     def _turn_started(self) -> Outcome:
@@ -214,7 +222,8 @@ class Mapper:
         self.out.final(chunk, item_id, text, stamp)
         if record_kind == "item.completed":
             self.out.settle(chunk, item_id, parent)
-        self.refused = False
+        if chunk == ev.MESSAGE:
+            self.refused = False
         return None
 
     def _delegate(self, kind: str) -> str | None:

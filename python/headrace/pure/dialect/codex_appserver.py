@@ -132,7 +132,7 @@ class Thread:
         self.open: dict[str, str] = {}  # keys of the blocks that stream, and their kind
         self.plan: list[dict[str, str]] | None = None
         self.said = False  # the agent said something in this turn
-        self.refused = False  # a call was refused, and nothing came since
+        self.refused = False  # a call was refused, and no text or call came since
         self.fatal: str | None = None  # the error that ended the turn, as `error` told it
 
 
@@ -327,8 +327,8 @@ class Mapper:
             return "empty text"
         thread = self._thread(stamp)
         stamp.message_id = item
-        thread.refused = False
         if method == "item/agentMessage/delta":
+            thread.refused = False
             thread.said = True
             self._open(thread, ev.MESSAGE, _key(stamp, item), text, stamp)
         else:
@@ -382,7 +382,6 @@ class Mapper:
 
     def _final(self, thread: Thread, kind: str, parts: list[tuple[str, str]], stamp: Stamp) -> Outcome:
         """The whole text of an item's parts."""
-        thread.refused = False
         shown = False
         for key, text in parts:
             if text:
@@ -390,8 +389,8 @@ class Mapper:
                 shown = True
             thread.open.pop(key, None)
             self.out.settle(kind, key, stamp.parent)
-        if kind == ev.MESSAGE:
-            thread.said = thread.said or shown
+        if kind == ev.MESSAGE and shown:
+            thread.said, thread.refused = True, False
         return None if shown else "empty text"
 
     def _call(

@@ -88,7 +88,7 @@ class Events:
         self.plan: list[dict[str, str]] | None = None
         self.said = False  # the agent said something in this turn
         self.failed = False  # the turn has ended in an error
-        self.refused = False  # a call was refused, and nothing came since
+        self.refused = False  # a call was refused, and no text or call came since
 
     def map(self, msg: dict[str, Any], stamp: Stamp) -> Outcome:
         kind = msg.get("type")
@@ -120,7 +120,7 @@ class Events:
         return self._state(kind, msg, stamp)
 
     def acted(self) -> None:
-        """The agent went on: a refusal before this is no end."""
+        """The agent said or did something: a refusal before this is no end."""
         self.refused = False
 
     def close(self, parent: str | None) -> None:
@@ -151,8 +151,8 @@ class Events:
             self.out.settle(ev.MESSAGE, self._key("message"), stamp.parent)
             self._close_thoughts(stamp.parent)
             self.item = stamp.message_id
-        self.acted()
         if kind in ("agent_message_delta", "agent_message_content_delta"):
+            self.acted()
             self.said = True
             self.out.delta(ev.MESSAGE, self._key("message"), text, stamp)
             return None
@@ -178,8 +178,8 @@ class Events:
 
     def _final(self, kind: str, text: str, stamp: Stamp) -> None:
         """The whole text of a message or of one part of the reasoning's summary."""
-        self.acted()
         if kind == "agent_message":
+            self.acted()
             self.said = True
             self.out.final(ev.MESSAGE, self._key("message"), text, stamp)
             self.out.settle(ev.MESSAGE, self._key("message"), stamp.parent)

@@ -43,7 +43,7 @@ INJECTED = (
     "[left out: ",  # what stands in recordings for such texts
 )
 #: tools whose output always has the header or the wrapper if they ran at all: without it they were refused
-WITH_HEADER = frozenset({"exec_command", "apply_patch"})
+WITH_HEADER = frozenset({"shell", "shell_command", "exec_command", "write_stdin", "apply_patch"})
 #: tools of the harness that answer with a JSON object if they did what was asked
 AGENT_TOOLS = frozenset(
     {"spawn_agent", "send_input", "send_message", "wait", "wait_agent", "close_agent", "resume_agent", "list_agents"}

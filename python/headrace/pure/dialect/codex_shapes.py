@@ -487,11 +487,12 @@ def _is_number(text: str) -> bool:
 
 
 #: how messages begin that name a cap; the apostrophe is a typographic one in new versions
-_LIMITS = (
-    "You've hit your usage limit",
-    "Quota exceeded.",
-    "Codex ran out of room in the model's context window",
+_LIMITS = ("You've hit your usage limit", "Quota exceeded.", "Codex ran out of room in the model's context window")
+#: what stands anywhere in them: some are bodies of the API, or follow "stream disconnected before completion: "
+_LIMIT_PARTS = (
     "Incomplete response returned, reason: max_output_tokens",
+    "context_length_exceeded",
+    "exceeds the context window",
 )
 _LIMIT_CODES = frozenset({"usagelimitexceeded", "contextwindowexceeded", "sessionbudgetexceeded"})
 
@@ -503,7 +504,8 @@ def outcome_of(message: str | None, info: Any = None) -> str:
     if isinstance(info, str) and info.replace("_", "").lower() in _LIMIT_CODES:
         return "limit"
     plain = (message or "").replace("\u2019", "'")
-    return "limit" if plain.startswith(_LIMITS) or "context_length_exceeded" in plain else "failed"
+    capped = plain.startswith(_LIMITS) or any(part in plain for part in _LIMIT_PARTS)
+    return "limit" if capped else "failed"
 
 
 #: reasons of an aborted turn; all others were somebody's will

@@ -120,7 +120,9 @@ class Mapper:
         self.dropped: list[str] = []  # calls of attempts that were taken back
         self.agents: list[str] = []  # calls that delegated, while they are open
         self.interrupted = False
-        self.refused: str | None = None  # the last call of the main agent that has a result, if nothing came after
+        self.refused: str | None = (
+            None  # the last call of the main agent that has a result, if no text or call came after
+        )
         self.answered = False  # the last record of the main agent is an answer
 
     def map(self, record: Record) -> Outcome:
@@ -171,6 +173,8 @@ class Mapper:
             if chunk == ev.MESSAGE and thread is None and text.startswith(API_ERROR):
                 self.error = ev.clean(text)
                 return "error as text"
+            if chunk == ev.MESSAGE and thread is None:
+                self.refused = None
             self.out.delta(chunk, _index(event.get("index")), text, self._stamp(value))
             return None
         if kind == "message_start":
@@ -190,7 +194,6 @@ class Mapper:
         if self.turn_over:
             self.turn_over = False
             self.out.commit(None)
-        self.refused = None
 
     # ------------------------------------------------------------ whole records
 
@@ -217,6 +220,8 @@ class Mapper:
         self.out.close(thread)
         if thread is None:
             self.said = "".join(texts) or self.said
+            if calls or any(texts):
+                self.refused = None
         used = self._usage(message.get("usage"), stamp)
         if thread is None:
             self.answered = used and not calls and any(texts)
@@ -394,6 +399,8 @@ class Mapper:
         text = as_text(value.get("result")) or ""
         if not failed and text.startswith(API_ERROR):  # old versions call it a success
             failed, message, text = True, text, ""
+        elif not failed and self.reported is not None and text.endswith(self.reported):  # behind the text that it cut
+            failed, message, text = True, self.reported, ""
         if isinstance(value.get("usage"), dict):
             self.out.usage("run", usage(value["usage"]), stamp, beyond=BEYOND)
         self._fail(message, stamp) if failed else self._answer(text, stamp)

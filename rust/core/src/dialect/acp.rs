@@ -139,16 +139,17 @@ fn sign_answer(record: Value<'_>) -> Option<Sign> {
 
 // -------------------------------------------------------------------- the mapper
 
-/// Names a text block: by its messageId, or by a number for one without.
+/// Names a text block: by session and messageId, or by a number for one without.
 #[derive(Clone, Deserialize, Serialize)]
 struct BlockKey {
     id: Option<String>,
+    name: String,
     run: i64,
 }
 
 impl BlockKey {
     fn key(&self) -> Key<'_> {
-        Key::new(self.id.as_deref().unwrap_or(""), self.run)
+        Key::new(&self.name, self.run)
     }
 }
 
@@ -187,7 +188,7 @@ struct Acp {
     failure: bool,
     /// codex: the thread is broken.
     system_error: bool,
-    /// codex: by a cap.
+    /// And a cap is the reason.
     limit: bool,
 
     /// Number of the block without id.
@@ -388,14 +389,15 @@ impl Acp {
 
     /// The block that a chunk belongs to: by its messageId, else by what came before it.
     fn block_of(&mut self, kind: Kind, stamp: &Stamp<'_>) -> BlockKey {
+        let session = stamp.session_id.as_deref().unwrap_or("");
         if let Some(id) = stamp.message_id.as_deref() {
             self.place = None;
             return BlockKey {
                 id: Some(id.to_owned()),
+                name: format!("id {session} {id}"),
                 run: 0,
             };
         }
-        let session = stamp.session_id.as_deref().unwrap_or("");
         let thread = stamp.thread().unwrap_or("");
         let same = self
             .place
@@ -407,6 +409,7 @@ impl Acp {
         }
         BlockKey {
             id: None,
+            name: String::new(),
             run: self.run,
         }
     }
@@ -426,9 +429,9 @@ impl Acp {
         if !late {
             self.begin(stamp, out);
         }
-        self.calls.refused.clear();
         self.failure = false;
         if kind == Kind::Message {
+            self.calls.refused.clear();
             self.last = Some(block.clone());
         }
     }
@@ -467,8 +470,11 @@ impl Acp {
         }
         let text = text.rewrite(|text| text.trim_end_matches('\n').to_owned());
         if notice == Notice::Error || self.system_error {
-            self.begin(stamp, out);
+            if !(self.ended && self.system_error) {
+                self.begin(stamp, out); // else the turn's answer came before its error
+            }
             self.failure = true;
+            self.limit |= agents::names_limit(None, &text);
             out.error(text, stamp, true);
         } else {
             out.notice(text, stamp);
@@ -588,7 +594,8 @@ impl Acp {
         self.begin(&stamp, out);
         let message = error_text(error);
         let class = |key: &str| error.path(&["data", key]).and_then(|class| class.text());
-        let kind = filled(class("errorKind")).or_else(|| class("codex_error_info"));
+        let kinds = ["errorKind", "codex_error_info", "errorName"];
+        let kind = kinds.into_iter().find_map(class);
         self.take_back_echo(&message, out);
         let code = count(error.get("code"));
         if code == Some(CANCELLED_ERROR) {
@@ -599,9 +606,7 @@ impl Acp {
             // else a chunk has said it
             out.error(message.borrow(), &stamp, true);
         }
-        let limit = self.limit
-            || agents::names_limit(kind.as_deref())
-            || message.contains("output token maximum");
+        let limit = self.limit || agents::names_limit(kind.as_deref(), &message);
         let outcome = if limit { "limit" } else { "failed" };
         let reason = filled(kind).or_else(|| code.map(|code| code.to_string().into()));
         self.end(outcome, reason, &stamp, out);
@@ -754,7 +759,7 @@ impl Acp {
             } else {
                 self.begin(stamp, out);
                 self.failure = true;
-                self.limit = agents::names_limit(text("codexErrorInfo").as_deref());
+                self.limit = agents::names_limit(text("codexErrorInfo").as_deref(), &message);
                 out.error(message, stamp, true);
             }
             return Outcome::Mapped;
@@ -932,6 +937,9 @@ impl Acp {
         if let Some(result) = result
             && let Some(version) = count(result.get("protocolVersion"))
         {
+            if self.initialized {
+                self.restart(out);
+            }
             self.initialized = true;
             self.version = if version == 0 { 1 } else { version };
             let name = info_of(result).and_then(|info| info.text_of("name"));
@@ -957,6 +965,28 @@ impl Acp {
             Outcome::Mapped
         } else {
             Outcome::Ignored("answer")
+        }
+    }
+
+    /// Another process of the agent in the same source: nothing of it belongs to what the first one left open.
+    fn restart(&mut self, out: &mut Emitter<'_>) {
+        out.commit(None);
+        out.next_turn();
+        self.calls = Calls::default();
+        self.sessions.clear();
+        self.place = None;
+        self.last = None;
+        for flag in [
+            &mut self.named,
+            &mut self.echoes,
+            &mut self.running,
+            &mut self.ended,
+            &mut self.unfinished,
+            &mut self.failure,
+            &mut self.system_error,
+            &mut self.limit,
+        ] {
+            *flag = false;
         }
     }
 

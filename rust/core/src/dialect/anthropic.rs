@@ -35,9 +35,14 @@ const LIMITS: [&str; 6] = [
     "max_output_tokens",
 ];
 /// The same in the words of versions without such codes.
-const LIMIT_WORDS: [&str; 3] = [
+const LIMIT_WORDS: [&str; 8] = [
     "Prompt is too long",
+    "You've hit your ",
     "Claude AI usage limit reached",
+    "5-hour limit reached",
+    "Session limit reached",
+    "Weekly limit reached",
+    "Opus weekly limit reached",
     "API Error: Claude's response exceeded the ",
 ];
 
@@ -194,9 +199,10 @@ pub(super) fn has_failed(block: Block<'_>, raw: Option<Value<'_>>) -> bool {
     is_true(block.get("is_error")) || is_true(raw.and_then(|raw| raw.get("interrupted")))
 }
 
-/// A tool_result block; `raw` is its structured twin (None: not printed).
+/// A tool_result block; `raw` is its structured twin (None: not printed), `key` that of its call if it is not the id.
 pub(super) fn tool_result(
     id: Text<'_>,
+    key: Option<String>,
     block: Block<'_>,
     raw: Option<Value<'_>>,
     stamp: &Stamp<'_>,
@@ -207,6 +213,7 @@ pub(super) fn tool_result(
     let mut content = content_of(block.get("content"));
     content.extend(diffs);
     let mut update = Update {
+        key,
         content,
         locations: places,
         raw_output: raw.map(Data::Wire),

@@ -32,6 +32,7 @@ const HELPERS_OR_EARLIER: &str = "helper calls that are not printed, such as tit
                                   or earlier runs of the session";
 
 const PART: Outcome = Outcome::Ignored("part of a block");
+const AGAIN: Outcome = Outcome::Ignored("record again");
 const HARNESS_TEXT: Outcome = Outcome::Ignored("text of the harness");
 
 /// Record types that say nothing for events.
@@ -274,6 +275,8 @@ struct Message {
     is_final: bool,
     /// Of its records.
     uuids: Vec<String>,
+    /// Ids of its calls.
+    calls: Vec<String>,
 }
 
 /// A streamed block: its index, what it is, whether its record came, and the call that it holds.
@@ -366,11 +369,13 @@ struct Claude {
     capped: bool,
     /// A person stopped the turn.
     interrupted: bool,
+    /// Ids that a message used again: keys of the further calls.
+    twins: HashMap<String, Vec<String>>,
     /// Calls that a person was asked about.
     asked: HashSet<String>,
     /// Calls that were refused in this turn.
     denied: HashSet<String>,
-    /// The main agent's call whose result came last, and nothing since.
+    /// The main agent's call whose result came last, and no text or call since.
     last: Option<String>,
     /// The harness's own count of the run so far.
     total: Counts,
@@ -477,7 +482,9 @@ impl Claude {
             Some(message) if id.is_none() || message.id.as_deref() == id.as_deref() => message,
             old => {
                 self.put_back(thread, old);
-                self.begin(thread, id, None, value, record.line, out) // its start was lost
+                let mut lost = self.begin(thread, id, None, value, record.line, out);
+                lost.streaming = true; // its start did not come through
+                lost
             }
         };
         let index = value.at(index);
@@ -585,7 +592,7 @@ impl Claude {
         };
         let stamp = message.stamped(stamp);
         out.delta(chunk, index, text, &stamp);
-        if stamp.parent.is_none() {
+        if stamp.parent.is_none() && chunk == Kind::Message {
             self.last = None;
         }
         Outcome::Mapped
@@ -605,7 +612,22 @@ impl Claude {
         }
         let thread = value.text_of("parent_tool_use_id");
         let id = wire.text_of("id");
-        let mut message = match self.take(thread.as_deref()) {
+        if thread.is_none() {
+            self.retract(value.get("supersedes"), &stamp_of(value), out);
+        }
+        let mut current = self.take(thread.as_deref());
+        if let (Some(message), Some(id)) = (&mut current, &id)
+            && message.streaming
+            && message.id.is_none()
+        {
+            // its start was lost
+            message.id = Some(id.to_string());
+            message.model = model.as_deref().map(str::to_owned);
+            if !id.is_empty() {
+                message.key = id.to_string();
+            }
+        }
+        let mut message = match current {
             Some(message)
                 if message.id.as_deref() == id.as_deref() || id.is_none() && message.streaming =>
             {
@@ -616,7 +638,11 @@ impl Claude {
                 self.begin(thread.as_deref(), id, model, value, line, out)
             }
         };
-        if let Some(uuid) = value.text_of("uuid") {
+        if let Some(uuid) = filled(value.text_of("uuid")) {
+            if message.uuids.iter().any(|known| *known == *uuid) {
+                self.put(thread.as_deref(), message);
+                return AGAIN;
+            }
             message.uuids.push(uuid.into_string());
         }
         for block in blocks_of(wire.get("content")) {
@@ -648,10 +674,13 @@ impl Claude {
             }
             streamed.index
         });
+        let key = call.as_deref().and_then(|id| self.twin(message, id, out));
         let mut stamp = message.stamp(value);
         stamp.extra = anthropic::extra_of(wire, "stop_reason");
+        let mut acts = true;
         if let Some(chunk) = chunk_of(&kind) {
             let text = block.text_of(&kind).unwrap_or_default();
+            acts = chunk == Kind::Message && !text.is_empty();
             if chunk == Kind::Message {
                 let texts = match stamp.parent {
                     None => &mut self.said,
@@ -664,17 +693,30 @@ impl Claude {
                 None => out.whole(chunk, text, &stamp),
             }
         } else if let Some(id) = call {
-            out.call(
-                Call::new(id, block.text_of("name"), block.get("input")),
-                &stamp,
-            );
+            let call = Call::new(id, block.text_of("name"), block.get("input"));
+            out.call(Call { key, ..call }, &stamp);
             show(self.plan.call(block), &stamp, out);
         } else {
             anthropic::other_block(block, &stamp, out);
         }
-        if stamp.parent.is_none() {
+        if stamp.parent.is_none() && acts {
             self.last = None;
         }
+    }
+
+    /// A model may give an id to two calls of a message: while the first is open, the next has a key of its own.
+    fn twin(&mut self, message: &mut Message, id: &str, out: &Emitter<'_>) -> Option<String> {
+        if !message.calls.iter().any(|known| known == id) {
+            message.calls.push(id.to_owned());
+            return None;
+        }
+        if !out.is_open(id) {
+            return None;
+        }
+        let twins = self.twins.entry(id.to_owned()).or_default();
+        let key = format!("{id} {}", twins.len() + 2);
+        twins.push(key.clone());
+        Some(key)
     }
 
     /// What the harness says in the assistant's name: why it failed, or the output of a local command.
@@ -743,7 +785,9 @@ impl Claude {
         let Some(id) = block.text_of("tool_use_id") else {
             return;
         };
-        anthropic::tool_result(id.borrow(), block, raw, stamp, out);
+        let twins = self.twins.get_mut(&*id).filter(|twins| !twins.is_empty());
+        let key = twins.and_then(|twins| (!out.is_open(&id)).then(|| twins.remove(0)));
+        anthropic::tool_result(id.borrow(), key, block, raw, stamp, out);
         let failed = anthropic::has_failed(block, raw);
         show(self.plan.result(&id, failed, raw), stamp, out);
         if stamp.parent.is_none() {
@@ -794,7 +838,6 @@ impl Claude {
         let failed = is_true(value.get("is_error"));
         if failed {
             self.report(value, &answer, &stamp, out);
-            self.said.clear();
         } else if !self.claim(&answer) && value.first("local_command").is_none() {
             out.whole(Kind::Message, answer.borrow(), &stamp); // only the result carries it
             self.last = None;
@@ -814,6 +857,7 @@ impl Claude {
         self.capped = false;
         self.error = None;
         self.last = None;
+        self.twins.clear();
         self.asked.clear();
         self.denied.clear();
         Outcome::Mapped
@@ -930,6 +974,9 @@ impl Claude {
         let subtype = value.text_of("subtype").unwrap_or_default();
         match &*subtype {
             "init" => {
+                self.remember(None, out);
+                out.commit(None);
+                self.main = None; // a message that was cut does not go on in another turn
                 let session = [
                     ("sessionId", value.text_of("session_id")),
                     ("version", value.text_of("claude_code_version")),
@@ -999,7 +1046,8 @@ impl Claude {
         Outcome::Mapped
     }
 
-    /// The fallback model answers instead: what the refused message said is taken back.
+    /// Another answer takes the place of these records, as a fallback model's does of a refused one: what their message
+    /// said is taken back.
     fn retract(&mut self, uuids: Option<Value<'_>>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
         let uuids = uuids.into_iter().flat_map(|uuids| uuids.items());
         let retracted: HashSet<String> = uuids
@@ -1097,6 +1145,9 @@ impl Claude {
     /// A result that was held back repeats an earlier text; what came after it waits for the next result.
     fn claim(&mut self, answer: &str) -> bool {
         let answer = core(answer);
+        if answer.is_empty() {
+            return true;
+        }
         for first in 0..self.said.len() {
             for last in first..self.said.len() {
                 let texts = &self.said[first..=last];
@@ -1107,7 +1158,7 @@ impl Claude {
             }
         }
         self.said.clear();
-        answer.is_empty() || self.told.iter().any(|text| text == answer)
+        self.told.iter().any(|text| text == answer)
     }
 }
 

@@ -394,7 +394,7 @@ impl Transcript {
         if let Some(agent) = filled(raw.and_then(|raw| raw.text_of("agentId"))) {
             self.agents.insert(agent.into_string(), id.to_string());
         }
-        anthropic::tool_result(id.borrow(), block, raw, stamp, out);
+        anthropic::tool_result(id.borrow(), None, block, raw, stamp, out);
         let failed = anthropic::has_failed(block, raw);
         show(self.plan.result(&id, failed, raw), stamp, out);
     }

@@ -103,7 +103,7 @@ struct Exec {
     /// Open calls that wait for sub-agents, and the call that spawned the first of them.
     waits: Vec<(String, String)>,
     plan: Option<Vec<PlanEntry<'static>>>,
-    /// A call was refused, and nothing came since.
+    /// A call was refused, and no text or call came since.
     refused: bool,
     /// An error that is fatal if nothing follows.
     unsure: Option<String>,
@@ -112,18 +112,32 @@ struct Exec {
 impl Mapper for Codex {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value();
+        let kind = record.kind();
+        let starts = matches!(kind.as_deref(), Some("thread.started" | "session.created"));
+        if self.exec.unsure.is_some() && (starts || has_all(value, &["workdir"])) {
+            self.give_up(out); // a new process: the one before ended here
+        }
         self.exec.unsure = None;
-        let Some(kind) = record.kind() else {
+        let Some(kind) = kind else {
             return self.old(value, out);
         };
         let kind = &*kind;
-        if matches!(kind, "thread.started" | "session.created") {
+        if starts {
             let id = filled(value.text_of("thread_id")).or_else(|| value.text_of("session_id"));
             if let Some(id) = filled(id.clone()) {
                 self.session = Some(id.into_string());
             }
             self.exec.start(out);
             out.session_state(&[("sessionId", id)], &Stamp::default());
+            if kind == "session.created" {
+                // this version has no turn records: the session is the turn
+                self.exec.turned = false;
+                let stamp = Stamp {
+                    session_id: self.session.as_deref().map(Text::from),
+                    ..Stamp::default()
+                };
+                out.state(State::new("turn").with("phase", "start"), &stamp);
+            }
             return Outcome::Mapped;
         }
         if is_response(kind) {
@@ -136,22 +150,8 @@ impl Mapper for Codex {
         self.exec.map(kind, value, &stamp, out)
     }
 
-    /// Without turn records (0.42) the last record decides: an error ends the run.
     fn close(&mut self, out: &mut Emitter<'_>) {
-        let Some(message) = &self.exec.unsure else {
-            return;
-        };
-        let stamp = Stamp {
-            session_id: self.session.as_deref().map(Text::from),
-            ..Stamp::default()
-        };
-        out.error(message.as_str(), &stamp, true);
-        end(
-            shapes::outcome_of(Some(message), None),
-            "error",
-            &stamp,
-            out,
-        );
+        self.give_up(out);
     }
 
     fn judge(&self, run: &Reducer, exit: &Exit) -> Option<Ending> {
@@ -172,6 +172,20 @@ fn end(outcome: &'static str, reason: &str, stamp: &Stamp<'_>, out: &mut Emitter
 }
 
 impl Codex {
+    /// Without turn records (0.42) the last record decides: an error ends the run.
+    fn give_up(&self, out: &mut Emitter<'_>) {
+        let Some(message) = &self.exec.unsure else {
+            return;
+        };
+        let stamp = Stamp {
+            session_id: self.session.as_deref().map(Text::from),
+            ..Stamp::default()
+        };
+        let outcome = shapes::outcome_of(Some(message), None);
+        out.error(message.as_str(), &stamp, true);
+        end(outcome, "error", &stamp, out);
+    }
+
     // ---------------------------------------------------------------- before 0.44
 
     /// Lines without a type: the settings, the prompt, and events in their envelope.
@@ -373,7 +387,9 @@ impl Exec {
         if record_kind == "item.completed" {
             out.settle(chunk, &*id, stamp.thread());
         }
-        self.refused = false;
+        if chunk == Kind::Message {
+            self.refused = false;
+        }
         Outcome::Mapped
     }
 

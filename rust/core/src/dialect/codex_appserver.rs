@@ -168,7 +168,7 @@ struct Thread {
     plan: Option<Vec<PlanEntry<'static>>>,
     /// The agent said something in this turn.
     said: bool,
-    /// A call was refused, and nothing came since.
+    /// A call was refused, and no text or call came since.
     refused: bool,
     /// The error that ended the turn, as `error` told it.
     fatal: Option<String>,
@@ -498,8 +498,10 @@ impl AppServer {
         };
         let key = key(&stamp, &item, digits(index).unwrap_or(""));
         let thread = self.thread(&stamp);
-        thread.refused = false;
-        thread.said |= message;
+        if message {
+            thread.refused = false;
+            thread.said = true;
+        }
         if !thread.open.iter().any(|(open, _)| *open == key) {
             thread.open.push((key.clone(), kind));
         }
@@ -768,7 +770,6 @@ impl Thread {
         stamp: &Stamp<'_>,
         out: &mut Emitter<'_>,
     ) -> Outcome {
-        self.refused = false;
         let mut shown = false;
         for (key, text) in parts {
             if !text.is_empty() {
@@ -778,7 +779,10 @@ impl Thread {
             self.open.retain(|(open, _)| *open != key);
             out.settle(kind, key.as_str(), stamp.thread());
         }
-        self.said |= shown && kind == Kind::Message;
+        if shown && kind == Kind::Message {
+            self.said = true;
+            self.refused = false;
+        }
         mapped(shown)
     }
 

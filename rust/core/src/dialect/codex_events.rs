@@ -102,7 +102,7 @@ pub(super) struct Events {
     pub said: bool,
     /// The turn has ended in an error.
     failed: bool,
-    /// A call was refused, and nothing came since.
+    /// A call was refused, and no text or call came since.
     refused: bool,
 }
 
@@ -162,7 +162,7 @@ impl Events {
         }
     }
 
-    /// The agent went on: a refusal before this is no end.
+    /// The agent said or did something: a refusal before this is no end.
     fn acted(&mut self) {
         self.refused = false;
     }
@@ -209,8 +209,8 @@ impl Events {
             self.close_thoughts(stamp.thread(), out);
             self.item = stamp.message_id.as_ref().map(|id| id.to_string());
         }
-        self.acted();
         if message {
+            self.acted();
             self.said = true;
             out.delta(Kind::Message, &*self.key("message"), delta, &stamp);
             return Outcome::Mapped;
@@ -261,8 +261,8 @@ impl Events {
 
     /// The whole text of a message or of one part of the reasoning's summary.
     fn final_text(&mut self, kind: &str, text: Text<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
-        self.acted();
         let (chunk, key) = if kind == "agent_message" {
+            self.acted();
             self.said = true;
             (Kind::Message, self.key("message"))
         } else if self.waiting.is_empty() {

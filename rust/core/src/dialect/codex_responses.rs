@@ -45,7 +45,13 @@ const INJECTED: &[&str] = &[
     "[left out: ", // what stands in recordings for such texts
 ];
 /// Tools whose output always has the header or the wrapper if they ran at all: without it they were refused.
-const WITH_HEADER: [&str; 2] = ["exec_command", "apply_patch"];
+const WITH_HEADER: [&str; 5] = [
+    "shell",
+    "shell_command",
+    "exec_command",
+    "write_stdin",
+    "apply_patch",
+];
 /// Tools of the harness that answer with a JSON object if they did what was asked.
 const AGENT_TOOLS: [&str; 8] = [
     "spawn_agent",

@@ -708,7 +708,12 @@ const LIMITS: &[&str] = &[
     "You've hit your usage limit",
     "Quota exceeded.",
     "Codex ran out of room in the model's context window",
+];
+/// What stands anywhere in them: some are bodies of the API, or follow "stream disconnected before completion: ".
+const LIMIT_PARTS: &[&str] = &[
     "Incomplete response returned, reason: max_output_tokens",
+    "context_length_exceeded",
+    "exceeds the context window",
 ];
 const LIMIT_CODES: &[&str] = &[
     "usagelimitexceeded",
@@ -727,8 +732,8 @@ pub(super) fn outcome_of(message: Option<&str>, info: Option<Value<'_>>) -> &'st
         return "limit";
     }
     let plain = message.unwrap_or("").replace('\u{2019}', "'");
-    let capped = LIMITS.iter().any(|head| plain.starts_with(head));
-    if capped || plain.contains("context_length_exceeded") {
+    let begins = LIMITS.iter().any(|head| plain.starts_with(head));
+    if begins || LIMIT_PARTS.iter().any(|part| plain.contains(part)) {
         "limit"
     } else {
         "failed"

@@ -258,6 +258,7 @@ impl Qwen {
                         self.error = Some(text.into_owned());
                         return Outcome::Ignored("error as text");
                     }
+                    self.refused = None;
                 }
                 let index = count(event.get("index")).unwrap_or(0);
                 out.delta(chunk, index, text, &stamp_of(value));
@@ -286,7 +287,6 @@ impl Qwen {
         if std::mem::take(&mut self.turn_over) {
             out.commit(None);
         }
-        self.refused = None;
     }
 
     // ---------------------------------------------------------------- whole records
@@ -332,6 +332,9 @@ impl Qwen {
         let used = turn_usage(message.get("usage"), &stamp, out);
         if main {
             self.answered = used && calls == 0 && !said.is_empty();
+            if calls > 0 || !said.is_empty() {
+                self.refused = None;
+            }
             if !said.is_empty() {
                 self.said = said;
             }
@@ -559,6 +562,13 @@ impl Qwen {
             // old versions call it a success
             failed = true;
             message = Some(std::mem::take(&mut text));
+        } else if let Some(reported) = &self.reported
+            && !failed
+            && text.ends_with(reported.as_str())
+        {
+            // behind the text that it cut
+            failed = true;
+            message = Some(reported.clone().into());
         }
         if let Some(counters) = value.get("usage").filter(Value::is_object) {
             let tokens = tokens(counters);

@@ -6,7 +6,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::super::{filled, key_count};
+use super::super::codex_shapes::outcome_of;
+use super::super::{anthropic, filled, key_count};
 use super::shape::{filled_object, given, id_of, items, joined};
 use crate::emit::Emitter;
 use crate::event::Tokens;
@@ -328,17 +329,26 @@ pub fn duration_ms(raw: Option<Value<'_>>) -> Option<Number> {
     ))
 }
 
-/// Whether an error class says that a cap was reached and not that something broke: of claude (`errorKind`), codex
-/// (`codexErrorInfo`) and Zed's codex, which differ in case and underscores.
-pub fn names_limit(kind: Option<&str>) -> bool {
-    let Some(kind) = kind else { return false };
-    matches!(
-        kind.to_lowercase().replace('_', "").as_str(),
-        "maxoutputtokens"
-            | "usagelimitexceeded"
-            | "contextwindowexceeded"
-            | "sessionbudgetexceeded"
-    )
+/// Error classes of claude (`errorKind`), codex (`codexErrorInfo`), Zed's codex and OpenCode (`errorName`) that name a
+/// cap, in lower case and without the underscores in which they differ.
+const LIMITS: [&str; 6] = [
+    "maxoutputtokens",
+    "usagelimitexceeded",
+    "contextwindowexceeded",
+    "sessionbudgetexceeded",
+    "contextoverflowerror",
+    "messageoutputlengtherror",
+];
+
+/// Whether an error says that a cap was reached and not that something broke: by its class, or in the words that
+/// Claude Code and Codex have for it on their own streams.
+pub fn names_limit(kind: Option<&str>, message: &str) -> bool {
+    let class = kind.map(|kind| kind.to_lowercase().replace('_', ""));
+    if class.is_some_and(|class| LIMITS.contains(&class.as_str())) {
+        return true;
+    }
+    let message = message.strip_prefix("Internal error: ").unwrap_or(message);
+    anthropic::is_limit([None, None], message) || outcome_of(Some(message), None) == "limit"
 }
 
 // -------------------------------------------------------------------- usage
