@@ -253,11 +253,11 @@ class Tap:
     def has_more(self) -> bool:
         """Something was taken from the intake that was not given yet."""
 
-    def feed(self, engine: Engine, about: int = 16_384) -> list[Any] | None:
+    def feed(self, engine: Engine, about: int = 32_768) -> list[Any] | None:
         """Feeds the engine with the next lines, and gives what it makes of them; None when there are none now. Raises
         what `Intake.take` and `Engine.feed` raise."""
 
-    def take(self, about: int = 16_384) -> bytes | None:
+    def take(self, about: int = 32_768) -> bytes | None:
         """The next lines; None when there are none now."""
 
 class Watch:

@@ -27,7 +27,7 @@ __all__ = ["Intake", "Loan", "Tap"]
 
 _BLOCK = 1 << 18  # one read takes at most this
 _PIPE = 1 << 18  # what a pipe is enlarged to
-_SLICE = 1 << 14  # about how much a tap gives at a time
+_SLICE = 1 << 15  # about how much a tap gives at a time
 _JOINED = 1 << 16  # small reads are put together up to this size
 
 _Piece = bytearray | tuple[int, int]  # bytes in memory, or (offset, size) in the spill file

@@ -19,7 +19,7 @@ use crate::feed::Input;
 /// A waiting thread looks for signals this often: Ctrl-C ends the waiting.
 const MOMENT: Duration = Duration::from_millis(20);
 /// About how much a tap gives at a time: its events are handed out, and gone, before there are more.
-const SLICE: usize = 1 << 14;
+const SLICE: usize = 1 << 15;
 
 /// Drains any number of pipes with one native thread that never holds the GIL, from `add` on, into a queue each.
 ///

@@ -699,7 +699,8 @@ impl Shared {
         if !stream.keep {
             return block;
         }
-        if size > JOINED as u64 && *memory + block.capacity() as u64 <= *memory_limit {
+        if bytes.len() > block.capacity() / 2 && *memory + block.capacity() as u64 <= *memory_limit
+        {
             stream.push_block(block, memory);
             state.tell(self, id);
             return Vec::new();

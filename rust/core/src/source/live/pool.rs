@@ -3,9 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 
 /// So many bytes has a block: what fits into a core's cache, with room for what is made of it.
-pub const BLOCK: usize = 1 << 17;
+pub const BLOCK: usize = 1 << 16;
 /// So many blocks are kept at most.
-const SPARE: usize = 16;
+const SPARE: usize = 64;
 
 /// Blocks that nobody needs now.
 #[derive(Default)]
@@ -27,8 +27,10 @@ impl Pool {
             return;
         }
         block.clear();
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() < SPARE {
+        // Never waits: a forked child may find the lock in the hands of a thread that is not there.
+        if let Ok(mut free) = self.free.try_lock()
+            && free.len() < SPARE
+        {
             free.push(block);
         }
     }
