@@ -128,6 +128,57 @@ def test_an_event_arrives_at_once() -> None:
     assert late[len(late) // 2] < 0.05
 
 
+@pytest.mark.parametrize("busy", ["in a handler", "elsewhere"])
+def test_a_harness_is_not_held_up_by_who_had_waited_for_it(busy: str) -> None:
+    """The loop was the one to read what comes next; when that comes it blocks, or nobody in it wants any."""
+    code = """
+    write(TEXT % 0); sys.stdin.readline(); started = time.monotonic()
+    for n in range(1, 1000): write(TEXT % n + " " * 3000 + "\\n")
+    write(TEXT % (1000 * (time.monotonic() - started))); write(DONE)
+    """
+
+    async def main() -> list[str]:
+        async with run(python(code), stdin=headrace.PIPE) as process:
+            got = [(await process.__anext__())["update"]["content"]["text"]]
+            waits = asyncio.ensure_future(process.__anext__())
+            await asyncio.sleep(0.1)
+            if busy == "elsewhere":
+                waits.cancel()
+            await process.send(b"")
+            if busy == "in a handler":
+                time.sleep(1)
+                got.append((await waits)["update"]["content"]["text"])
+            else:
+                await asyncio.sleep(1)
+            return got + await texts(process)
+
+    began = time.process_time()
+    *got, milliseconds = go(main())
+    assert got == [str(n) for n in range(1000)]
+    assert float(milliseconds) < 900
+    assert time.process_time() - began < 0.9  # nor did the loop spin for what nobody wants
+
+
+def test_a_cancelled_wait_for_a_pipe_loses_nothing() -> None:
+    code = "for n in range(40): write(TEXT % n); time.sleep(0.005)\nwrite(DONE)"
+
+    async def main() -> list[str]:
+        got: list[str] = []
+        with subprocess.Popen(python(code), stdout=subprocess.PIPE) as process:
+            events = headrace.aevents(process, dialect="evosci")
+            while True:
+                try:
+                    event = await asyncio.wait_for(events.__anext__(), 0.003)
+                except asyncio.TimeoutError:
+                    continue
+                except StopAsyncIteration:
+                    return got
+                got.append(event["update"]["content"]["text"])
+
+    with nothing_left():
+        assert go(main()) == [str(n) for n in range(40)]
+
+
 def test_a_cancelled_wait_loses_nothing() -> None:
     code = "for n in range(40): write(TEXT % n); time.sleep(0.005)\nwrite(DONE)"
 

@@ -11,7 +11,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Literal
 
-__all__ = ["Borders", "Engine", "Intake", "Reader", "Record", "backend", "dialects"]
+__all__ = ["Borders", "Engine", "Intake", "Loan", "Reader", "Record", "Tap", "backend", "dialects"]
 
 _WANTED = os.environ.get("HEADRACE_BACKEND", "")
 if _WANTED not in ("", "native", "python"):
@@ -21,7 +21,7 @@ backend: Literal["native", "python"] = "python"
 if _WANTED != "python":
     try:
         from ._native import DIALECTS as dialects
-        from ._native import Borders, Engine, Intake, Reader, Record
+        from ._native import Borders, Engine, Intake, Loan, Reader, Record, Tap
 
         backend = "native"
     except ImportError as error:
@@ -38,4 +38,4 @@ if backend == "python" and not TYPE_CHECKING:
     from .pure.borders import Borders
     from .pure.engine import DIALECTS as dialects
     from .pure.engine import Engine, Reader, Record
-    from .pure.intake import Intake
+    from .pure.intake import Intake, Loan, Tap

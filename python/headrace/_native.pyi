@@ -197,6 +197,18 @@ class Intake:
         """The next bytes; empty when there are none yet, None at the end. Raises ``SourceError`` or ``SpillError``
         after all bytes before it."""
 
+    def tap(self, stream: int) -> Tap:
+        """What takes the stream a few lines at a time; then nobody else may `take` of it."""
+
+    def lend(self, stream: int) -> Loan | None:
+        """Lends the stream to an event loop that has taken all there is: whenever ``fileno()`` of the loan is readable,
+        `take` reads the stream at once, without the way through the thread. The thread ends the loan by reading
+        itself (which `ready` tells of) when something is left there for some milliseconds, or much comes. None when
+        the stream can't be lent now."""
+
+    def give_back(self, stream: int) -> None:
+        """The loan is over: the thread reads as ever."""
+
     def wait(self, streams: list[int], timeout: float) -> bool:
         """Wait until one of the streams has bytes or an end; a signal handler that raises ends it."""
 
@@ -223,6 +235,30 @@ class Intake:
 
     def close(self) -> None:
         """Let go of everything and end the thread; dropping the object does it too."""
+
+class Loan:
+    """Keeps the descriptor of a stream that is lent open."""
+
+    def fileno(self) -> int:
+        """Readable when the stream has something, or is over."""
+
+class Tap:
+    """Takes a stream of an `Intake` about ``about`` bytes at a time, up to the end of a line, or all that is there."""
+
+    @property
+    def is_over(self) -> bool:
+        """The stream is over and everything was taken."""
+
+    @property
+    def has_more(self) -> bool:
+        """Something was taken from the intake that was not given yet."""
+
+    def feed(self, engine: Engine, about: int = 32_768) -> list[Any] | None:
+        """Feeds the engine with the next lines, and gives what it makes of them; None when there are none now. Raises
+        what `Intake.take` and `Engine.feed` raise."""
+
+    def take(self, about: int = 32_768) -> bytes | None:
+        """The next lines; None when there are none now."""
 
 class Watch:
     """Tells when something happens to the files of a folder: inotify, on Linux only. Raises ``OSError`` where that

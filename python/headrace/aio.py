@@ -13,7 +13,7 @@ import stat
 import subprocess
 import weakref
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Union
 
@@ -44,6 +44,10 @@ AsyncSource = Union[
 iterable of bytes, or any source of `events`."""
 
 
+_Weak = weakref.ref[Any]
+"""Of an `AsyncProcess` or a `_Drained`, which have the two methods that are called below: a loop must not keep what all
+others have dropped."""
+
 _hubs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, _Hub]] = weakref.WeakKeyDictionary()
 """The hubs of each loop by the identity of their intake; 0 for the one that everything shares."""
 
@@ -54,7 +58,8 @@ class _Hub:
     def __init__(self, loop: asyncio.AbstractEventLoop, intake: _backend.Intake) -> None:
         self._loop = loop
         self.intake = intake
-        self._waiting: dict[int, Callable[[], Callable[[], None] | None]] = {}
+        self._waiting: dict[int, _Weak] = {}
+        self._lent: dict[int, _backend.Loan] = {}
         self._descriptor = -1
 
     @classmethod
@@ -68,17 +73,32 @@ class _Hub:
             hubs[0 if intake is None else id(intake)] = hub
         return hub
 
-    def watch(self, streams: Iterable[int], tell: Callable[[], Callable[[], None] | None]) -> None:
-        """Calls what ``tell`` gives (a weak reference: None when it is gone) whenever one of the streams has news."""
+    def watch(self, streams: Iterable[int], reader: _Weak) -> None:
+        """Tells the reader whenever one of the streams has news."""
         if not self._waiting:
             self._descriptor = self.intake.fileno()
             self._loop.add_reader(self._descriptor, self._tell)
         for stream in streams:
-            self._waiting[stream] = tell
+            self._waiting[stream] = reader
+
+    def borrow(self, stream: int) -> None:
+        """Waits for the stream's own descriptor, if it may: saves what is written the way through another thread."""
+        if stream not in self._lent and (loan := self.intake.lend(stream)) is not None:
+            self._lent[stream] = loan
+            self._loop.add_reader(loan.fileno(), _read_now, self._waiting[stream])
+
+    def give_back(self, stream: int) -> None:
+        loan = self._lent.pop(stream, None)
+        if loan is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.remove_reader(loan.fileno())
+            with contextlib.suppress(SourceError):  # the intake is closed
+                self.intake.give_back(stream)
 
     def leave(self, streams: Iterable[int]) -> None:
         for stream in streams:
             self._waiting.pop(stream, None)
+            self.give_back(stream)
         if self._waiting:
             return
         if self._descriptor >= 0:
@@ -94,10 +114,24 @@ class _Hub:
 
     def _tell(self) -> None:
         for stream in self.intake.ready():
-            tell = self._waiting.get(stream)
-            call = None if tell is None else tell()
-            if call is not None:
-                call()
+            self.give_back(stream)  # the thread had to read it
+            weak = self._waiting.get(stream)
+            if weak is not None:
+                _tell_news(weak)
+
+
+def _tell_news(weak: _Weak) -> None:
+    """There may be something of its stream, or the end."""
+    reader = weak()
+    if reader is not None:
+        reader._tell_news()
+
+
+def _read_now(weak: _Weak) -> None:
+    """The stream that the loop has borrowed for it is readable: it takes from it, or gives it back."""
+    reader = weak()
+    if reader is not None:
+        reader._read_now()
 
 
 class AsyncProcess(Harness):
@@ -124,6 +158,10 @@ class AsyncProcess(Harness):
         self._hub: _Hub | None = None
         self._news: asyncio.Future[None] | None = None  # of who waits now
         self._took = False  # there was something in the last step
+        self._fills = False  # somebody wants events
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
+        self._weak = weakref.ref(self)
         self._watch: int | None = None  # a descriptor that is readable when the process has ended
         super().__init__(argv, intake=intake, **options)
 
@@ -155,20 +193,27 @@ class AsyncProcess(Harness):
     async def _fill(self) -> bool:
         """Waits until there are events; False at the end."""
         self._begin()
-        while True:
-            if self._took:
-                await asyncio.sleep(0)  # the others' turn, once a batch
-            self._took = took = not self.is_over and self.step()
-            if self.ready:
-                return True
-            if self.failed is not None:
-                failed, self.failed = self.failed, None
-                raise failed
-            if self.is_over:
-                await self._wait_for_listeners()
-                return False
-            if not took:
-                await self._wait()
+        self._fills = True
+        try:
+            while not self.ready:
+                if self._took and (self._tap is None or not self._tap.has_more):
+                    self._took = False
+                    await asyncio.sleep(0)  # the others' turn
+                took = not self.is_over and self.step()
+                self._took = self._took or took
+                if self.ready:
+                    break
+                if self.failed is not None:
+                    failed, self.failed = self.failed, None
+                    raise failed
+                if self.is_over:
+                    await self._wait_for_listeners()
+                    return False
+                if not took:
+                    await self._wait()
+            return True
+        finally:
+            self._fills = False
 
     async def wait(self) -> Run:
         """Reads to the end, for the listeners and the run; gives the run."""
@@ -230,13 +275,11 @@ class AsyncProcess(Harness):
             if self._hub is not None:  # else it was left when the start failed
                 self._hub.leave(())
             raise
-        self._hub.watch(self.waiting_for(), weakref.WeakMethod(self._tell_news))
+        self._hub.watch(self.waiting_for(), self._weak)
         if self.popen is not None and hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
                 self._watch = os.pidfd_open(self.popen.pid)
-                # the loop must not keep a process that everybody else has dropped
-                weak = weakref.WeakMethod(self._ended_now)
-                asyncio.get_running_loop().add_reader(self._watch, _call, weak)
+                asyncio.get_running_loop().add_reader(self._watch, _ended_now, self._weak)
 
     def _ended_now(self) -> None:
         """The process has ended: the descriptor stays readable, so it is let go at once."""
@@ -251,9 +294,17 @@ class AsyncProcess(Harness):
             os.close(self._watch)
             self._watch = None
 
+    def _end_stream(self) -> None:
+        if self._hub is not None:
+            self._hub.give_back(self._out)
+        super()._end_stream()
+
     def _finish(self) -> None:
         streams = [self._out, self._err]
         super()._finish()
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
         if self._hub is not None:
             self._unwatch()
             self._hub.leave(streams)
@@ -263,17 +314,39 @@ class AsyncProcess(Harness):
         seconds = self.due()
         if self._watch is None and self._guard.exited is None:
             seconds = min(seconds, _POLL)
-        streams = self.waiting_for()
-        if streams and not self._listeners.are_behind and self._intake.wait(streams, 0):
-            return  # it came just now
+        if self._hub is not None and not self._out_over and not self._listeners.are_behind:
+            self._hub.borrow(self._out)
         loop = asyncio.get_running_loop()
+        self._set_alarm(loop, seconds)
         self._news = loop.create_future()
-        alarm = loop.call_later(seconds, self._tell_news)
         try:
             await self._news
         finally:
-            alarm.cancel()
             self._news = None
+
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        """Ends the waiting by then. An alarm that comes too early does no harm, so one that is set is left alone."""
+        when = loop.time() + seconds
+        if self._alarm is not None:
+            if self._alarm_at <= when:
+                return
+            self._alarm.cancel()
+        self._alarm, self._alarm_at = loop.call_later(seconds, _ring, self._weak), when
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._tell_news()
+
+    def _read_now(self) -> None:
+        """Stdout is lent, and readable."""
+        if self._news is not None and not self._news.done():
+            # an event that is there need not wait for anything else
+            self._took = self.step() if self._listeners.are_any else self._take_stdout()
+            if not self._took and self._hub is not None:
+                self._hub.give_back(self._out)  # it can't be taken now
+            self._tell_news()
+        elif not self._fills and self._hub is not None:
+            self._hub.give_back(self._out)  # nobody wants it now
 
     def _tell_news(self) -> None:
         if self._news is not None and not self._news.done():
@@ -284,10 +357,16 @@ class AsyncProcess(Harness):
             await asyncio.sleep(0.001)
 
 
-def _call(weak: weakref.WeakMethod[Any]) -> None:
-    call = weak()
-    if call is not None:
-        call()
+def _ring(weak: _Weak) -> None:
+    process = weak()
+    if process is not None:
+        process._ring()
+
+
+def _ended_now(weak: _Weak) -> None:
+    process = weak()
+    if process is not None:
+        process._ended_now()
 
 
 class AsyncEvents(SoFar):
@@ -390,7 +469,7 @@ def _chunks(source: Any, intake: _backend.Intake | None) -> AsyncIterator[Any]:
     else:
         descriptor, name = _descriptor(source)
     if descriptor >= 0:
-        return _drained(descriptor, name, intake)
+        return _Drained(descriptor, name, intake)
     return _stepwise(chunks(source)[0])
 
 
@@ -425,24 +504,94 @@ async def _stepwise(chunks: Iterable[Any]) -> AsyncIterator[Any]:
             await asyncio.sleep(0)
 
 
-async def _drained(descriptor: int, name: str, intake: _backend.Intake | None) -> AsyncIterator[bytes]:
-    hub = _Hub.of(intake)
-    news = asyncio.Event()
-    stream = 0
-    try:
-        stream = hub.intake.add(descriptor, name)
-        hub.watch((stream,), lambda: news.set)
-        while True:
-            news.clear()
-            chunk = hub.intake.take(stream)
-            if chunk is None:
-                return
-            if chunk:
-                yield chunk
-                await asyncio.sleep(0)
-            else:
-                await news.wait()
-    finally:
-        if stream:
-            hub.intake.remove(stream)
-        hub.leave((stream,))
+class _Drained:
+    """The lines of a pipe, a few at a time, from an intake. No generator: a wait that is cancelled would end that."""
+
+    def __init__(self, descriptor: int, name: str, intake: _backend.Intake | None) -> None:
+        self._source = descriptor, name, intake
+        self._hub: _Hub | None = None
+        self._stream = 0
+        self._tap: _backend.Tap | None = None
+        self._early: bytes | None = None  # taken before the task had its turn
+        self._took = self._asks = self._over = False
+        self._news: asyncio.Future[None] | None = None  # of who waits now
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._over:
+            raise StopAsyncIteration
+        tap = self._tap or self._begin()
+        self._asks = True
+        try:
+            while True:
+                if self._took and not tap.has_more:
+                    self._took = False
+                    await asyncio.sleep(0)  # the others' turn
+                lines, self._early = self._early or tap.take(), None
+                if lines is not None:
+                    self._took = True
+                    return lines
+                if tap.is_over:
+                    self._end()
+                    raise StopAsyncIteration
+                await self._wait()
+        except SourceError:
+            self._end()
+            raise
+        finally:
+            self._asks = False
+
+    async def aclose(self) -> None:
+        self._end()
+
+    def _begin(self) -> _backend.Tap:
+        descriptor, name, intake = self._source
+        self._hub = hub = _Hub.of(intake)
+        try:
+            self._stream = hub.intake.add(descriptor, name)
+        except BaseException:
+            self._end()
+            raise
+        hub.watch((self._stream,), weakref.ref(self))
+        self._tap = tap = hub.intake.tap(self._stream)
+        return tap
+
+    async def _wait(self) -> None:
+        assert self._hub is not None
+        self._hub.borrow(self._stream)
+        self._news = asyncio.get_running_loop().create_future()
+        try:
+            await self._news
+        finally:
+            self._news = None
+
+    def _tell_news(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def _read_now(self) -> None:
+        """The stream is lent, and readable."""
+        if self._hub is None or self._tap is None:
+            return
+        if self._news is not None and not self._news.done():
+            with contextlib.suppress(SourceError):  # raised again for who waits
+                self._early = self._tap.take()
+            if self._early is None:
+                self._hub.give_back(self._stream)  # at its end, or not to be read
+            self._tell_news()
+        elif not self._asks:
+            self._hub.give_back(self._stream)  # nobody wants it now
+
+    def _end(self) -> None:
+        self._over = True
+        hub, self._hub, self._tap = self._hub, None, None
+        if hub is not None:
+            if self._stream:
+                hub.intake.remove(self._stream)
+            hub.leave((self._stream,))
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self._end()

@@ -110,7 +110,8 @@ class Harness(SoFar):
         self._out = self._err = 0
         self._out_over = self._err_over = False
         self._tail = b""
-        self._fed = 0  # bytes of stdout
+        self._tap: _backend.Tap | None = None  # of stdout
+        self._ending: str | None = None  # that the guard knows of
         self._checked = 0.0
         self._err_wanted = False
         self._started: float | None = None
@@ -208,6 +209,7 @@ class Harness(SoFar):
         try:
             # Drained before there is anything to drain: the first byte can't wait.
             self._out = self._intake.add(out_read, f"stdout of {self.argv[0]}")
+            self._tap = self._intake.tap(self._out)
             self._err_wanted = self._sink is not None or self._on_stderr is not None or self._listeners.has("stderr")
             self._err = self._intake.add(err_read, f"stderr of {self.argv[0]}", tail=STDERR_TAIL, keep=self._err_wanted)
             stdin: Any = subprocess.DEVNULL if self._stdin is None else self._stdin
@@ -293,10 +295,11 @@ class Harness(SoFar):
 
         Never raises what is wrong with the stream: that is in ``failed``.
         """
-        while self._lifecycle and self._listeners.has("lifecycle"):
-            self._listeners.tell("lifecycle", self._lifecycle.popleft())
-        if self._listeners.are_behind:
-            return False
+        if self._listeners.are_any:
+            while self._lifecycle and self._listeners.has("lifecycle"):
+                self._listeners.tell("lifecycle", self._lifecycle.popleft())
+            if self._listeners.are_behind:
+                return False
         took = self._take_stdout()
         if not took or self._err_wanted:
             took = self._take_stderr() or took
@@ -306,15 +309,19 @@ class Harness(SoFar):
         return took
 
     def _take_stdout(self) -> bool:
-        if self._out_over:
+        if self._out_over or self._tap is None:
             return False
         try:
-            chunk = self._intake.take(self._out)
-            if chunk is None:
+            if self._guard.cause_at or self._listeners.has("stdout"):
+                took = self._feed(self._tap.take())
+            else:
+                took = self._give(self._tap.feed(self._engine))
+            if took:
+                self._hear()
+            elif self._tap.is_over:
                 self._end_stream()
-            elif chunk:
-                self._feed(chunk)
-            return chunk != b""
+                return True
+            return took
         except HeadraceError as error:
             self.failed = error
             self._end_stream()
@@ -324,31 +331,39 @@ class Harness(SoFar):
             self.failed = error
             return True
 
-    def _feed(self, chunk: bytes) -> None:
+    def _feed(self, lines: bytes | None) -> bool:
+        """Parses what must be seen before; False if there is nothing."""
+        if lines is None:
+            return False
         if self._listeners.has("stdout"):
-            self._listeners.tell("stdout", self._decode["stdout"].decode(chunk))
+            self._listeners.tell("stdout", self._decode["stdout"].decode(lines))
         # What was printed before we stopped it is told apart from what it printed for that.
-        before = self._guard.cause_at - self._fed
-        if 0 < before < len(chunk):
-            self._feed_part(chunk[:before])
-            chunk = chunk[before:]
-        self._feed_part(chunk)
+        before = self._guard.cause_at - self._engine.offset
+        if 0 < before < len(lines):
+            self._give(self._engine.feed(lines[:before]))
+            self._hear()
+            lines = lines[before:]
+        return self._give(self._engine.feed(lines))
 
-    def _feed_part(self, chunk: bytes) -> None:
-        self._give(self._engine.feed(chunk))
-        self._fed += len(chunk)
+    def _hear(self) -> None:
         ending = self._engine.ending
-        self._guard.heard(is_final=ending == "end", said=ending is not None, at=self._fed)
+        if ending != self._ending:
+            self._ending = ending
+            at = self._engine.offset
+            self._guard.heard(is_final=ending == "end", said=ending is not None, at=at)
 
-    def _give(self, events: list[OutputEvent]) -> None:
+    def _give(self, events: list[OutputEvent] | None) -> bool:
+        if events is None:
+            return False
         self.ready.extend(events)
         if self._listeners.has("content"):
             for event in events:
                 self._listeners.tell("content", event)
+        return True
 
     def _end_stream(self) -> None:
         """Stdout has ended, or nobody waits for its end any more."""
-        self._out_over = True
+        self._out_over, self._tap = True, None
         self._guard.ended = time.monotonic()
         try:
             self._give(self._engine.close())

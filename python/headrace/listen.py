@@ -56,11 +56,16 @@ class Listeners:
 
     def __init__(self) -> None:
         self._by_name: dict[str, list[Listener]] = {name: [] for name in NAMES}
+        self._all: list[Listener] = []
+        self.are_any = False
 
     def add(self, name: str, call: Callable[[Any], object]) -> None:
         if name not in self._by_name:
             raise ValueError(f"nothing to listen to is called {name!r}; there are: {', '.join(NAMES)}")
-        self._by_name[name].append(Listener(name, call))
+        listener = Listener(name, call)
+        self._by_name[name].append(listener)
+        self._all.append(listener)
+        self.are_any = True
 
     def has(self, name: str) -> bool:
         return bool(self._by_name[name])
@@ -71,13 +76,12 @@ class Listeners:
 
     @property
     def are_behind(self) -> bool:
-        return any(listener.is_behind for listeners in self._by_name.values() for listener in listeners)
+        return self.are_any and any(listener.is_behind for listener in self._all)
 
     @property
     def are_done(self) -> bool:
-        return all(listener.is_done for listeners in self._by_name.values() for listener in listeners)
+        return all(listener.is_done for listener in self._all)
 
     def end(self) -> None:
-        for listeners in self._by_name.values():
-            for listener in listeners:
-                listener.end()
+        for listener in self._all:
+            listener.end()

@@ -15,14 +15,19 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from ..errors import SourceError, SpillError
 
-__all__ = ["Intake"]
+if TYPE_CHECKING:
+    from ..types import OutputEvent
+    from .engine import Engine
+
+__all__ = ["Intake", "Loan", "Tap"]
 
 _BLOCK = 1 << 18  # one read takes at most this
 _PIPE = 1 << 18  # what a pipe is enlarged to
+_SLICE = 1 << 15  # about how much a tap gives at a time
 _JOINED = 1 << 16  # small reads are put together up to this size
 
 _Piece = bytearray | tuple[int, int]  # bytes in memory, or (offset, size) in the spill file
@@ -41,6 +46,42 @@ class _Stream:
         self.total = 0
         self.last = time.monotonic()
         self.in_news = False
+
+
+class Loan:
+    """Of the native intake only."""
+
+    def fileno(self) -> int:
+        raise NotImplementedError
+
+
+class Tap:
+    """Takes a stream a few lines at a time; see the native class."""
+
+    def __init__(self, intake: Intake, stream: int) -> None:
+        self._intake = intake
+        self._stream = stream
+        self._block = b""
+        self._at = 0
+        self.is_over = False
+
+    @property
+    def has_more(self) -> bool:
+        return self._at < len(self._block)
+
+    def feed(self, engine: Engine, about: int = _SLICE) -> list[OutputEvent] | None:
+        lines = self.take(about)
+        return None if lines is None else engine.feed(lines)
+
+    def take(self, about: int = _SLICE) -> bytes | None:
+        if not self.has_more:
+            block = self._intake.take(self._stream, _BLOCK)
+            self._block, self._at, self.is_over = block or b"", 0, block is None
+            if not block:
+                return None
+        start = self._at
+        self._at = self._block.find(b"\n", start + max(about, 1) - 1) + 1 or len(self._block)
+        return self._block[start : self._at]
 
 
 class Intake:
@@ -132,6 +173,16 @@ class Intake:
         if len(data) != part:
             raise SpillError(f"{found.name}: the spill file lost bytes")
         return data
+
+    def tap(self, stream: int) -> Tap:
+        return Tap(self, stream)
+
+    def lend(self, stream: int) -> Loan | None:
+        """Never: it would save time, and who has little takes the native one."""
+        return None
+
+    def give_back(self, stream: int) -> None:
+        pass
 
     def wait(self, streams: list[int], timeout: float) -> bool:
         self._check()

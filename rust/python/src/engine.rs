@@ -135,7 +135,7 @@ fn parse(
 }
 
 impl Engine {
-    fn parse_now(&mut self, py: Python<'_>, input: Input<'_>) -> PyResult<Vec<Py<PyAny>>> {
+    pub fn parse_now(&mut self, py: Python<'_>, input: Input<'_>) -> PyResult<Vec<Py<PyAny>>> {
         let mut out = VecDeque::new();
         let Engine {
             parser,

@@ -25,7 +25,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<record::Reader>()?;
     module.add_class::<record::Record>()?;
     #[cfg(unix)]
-    module.add_class::<live::Intake>()?;
+    {
+        module.add_class::<live::Intake>()?;
+        module.add_class::<live::Loan>()?;
+        module.add_class::<live::Tap>()?;
+    }
     #[cfg(target_os = "linux")]
     module.add_class::<watch::Watch>()?;
     let names: Vec<&str> = headrace_core::dialect::DIALECTS

@@ -1,17 +1,25 @@
 //! `Intake`: pipes that are drained whatever Python does.
 
-use std::os::fd::BorrowedFd;
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use headrace_core::source::live::{DEFAULT_MEMORY_LIMIT, Limits, Live, LiveError, Taken};
+use headrace_core::frame::whole_lines;
+use headrace_core::source::live::{BLOCK, DEFAULT_MEMORY_LIMIT, Limits, Live, LiveError, Taken};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::engine::Engine;
 use crate::errors;
+use crate::feed::Input;
 
 /// A waiting thread looks for signals this often: Ctrl-C ends the waiting.
-const SLICE: Duration = Duration::from_millis(20);
+const MOMENT: Duration = Duration::from_millis(20);
+/// About how much a tap gives at a time: its events are handed out, and gone, before there are more.
+const SLICE: usize = 1 << 15;
 
 /// Drains any number of pipes with one native thread that never holds the GIL, from `add` on, into a queue each.
 ///
@@ -73,10 +81,33 @@ impl Intake {
         most: usize,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         match raise(py, py.detach(|| self.live.take(stream, most)))? {
-            Taken::Bytes(bytes) => Ok(Some(PyBytes::new(py, &bytes))),
+            Taken::Bytes(bytes) => {
+                let taken = PyBytes::new(py, &bytes);
+                self.live.pool().put_back(bytes);
+                Ok(Some(taken))
+            }
             Taken::Nothing => Ok(Some(PyBytes::new(py, b""))),
             Taken::End => Ok(None),
         }
+    }
+
+    fn tap(slf: Py<Self>, stream: usize) -> Tap {
+        Tap {
+            intake: slf,
+            stream,
+            block: Vec::new(),
+            at: 0,
+            is_over: false,
+        }
+    }
+
+    fn lend(&self, py: Python<'_>, stream: usize) -> PyResult<Option<Loan>> {
+        let file = raise(py, self.live.lend(stream))?;
+        Ok(file.map(|file| Loan { file }))
+    }
+
+    fn give_back(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
+        raise(py, self.live.give_back(stream))
     }
 
     fn wait(&self, py: Python<'_>, streams: Vec<usize>, timeout: f64) -> PyResult<bool> {
@@ -84,7 +115,7 @@ impl Intake {
         let timeout = Duration::try_from_secs_f64(timeout.max(0.0)).unwrap_or(Duration::MAX);
         loop {
             let left = timeout.saturating_sub(started.elapsed());
-            let waited = py.detach(|| self.live.wait(&streams, left.min(SLICE)));
+            let waited = py.detach(|| self.live.wait(&streams, left.min(MOMENT)));
             let found = raise(py, waited)?;
             py.check_signals()?;
             if found || started.elapsed() >= timeout {
@@ -126,5 +157,94 @@ impl Intake {
 
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.live.close());
+    }
+}
+
+/// A stream that is lent: keeps its descriptor open.
+#[pyclass(frozen, module = "headrace._native")]
+pub struct Loan {
+    file: Arc<File>,
+}
+
+#[pymethods]
+impl Loan {
+    fn fileno(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+}
+
+/// Takes a stream a few lines at a time, and gives them to an engine where they are.
+#[pyclass(module = "headrace._native")]
+pub struct Tap {
+    intake: Py<Intake>,
+    stream: usize,
+    /// What was taken, and what of it was given begins at `at`.
+    block: Vec<u8>,
+    at: usize,
+    #[pyo3(get)]
+    is_over: bool,
+}
+
+impl Tap {
+    /// The next lines; None if there are none now.
+    fn next(&mut self, py: Python<'_>, about: usize) -> PyResult<Option<Range<usize>>> {
+        if self.at == self.block.len() {
+            let live = &self.intake.get().live;
+            live.pool().put_back(std::mem::take(&mut self.block));
+            self.at = 0;
+            let stream = self.stream;
+            match raise(py, py.detach(|| live.take(stream, BLOCK)))? {
+                Taken::Bytes(bytes) => self.block = bytes,
+                Taken::Nothing => return Ok(None),
+                Taken::End => {
+                    self.is_over = true;
+                    return Ok(None);
+                }
+            }
+        }
+        let start = self.at;
+        self.at += whole_lines(&self.block[start..], about);
+        Ok(Some(start..self.at))
+    }
+}
+
+#[pymethods]
+impl Tap {
+    #[pyo3(signature = (engine, about=SLICE))]
+    fn feed(
+        &mut self,
+        py: Python<'_>,
+        engine: &Bound<'_, Engine>,
+        about: usize,
+    ) -> PyResult<Option<Vec<Py<PyAny>>>> {
+        let Some(lines) = self.next(py, about)? else {
+            return Ok(None);
+        };
+        let mut engine = engine.try_borrow_mut()?;
+        let events = engine.parse_now(py, Input::Bytes(&self.block[lines]))?;
+        Ok(Some(events))
+    }
+
+    #[pyo3(signature = (about=SLICE))]
+    fn take<'py>(
+        &mut self,
+        py: Python<'py>,
+        about: usize,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let lines = self.next(py, about)?;
+        Ok(lines.map(|lines| PyBytes::new(py, &self.block[lines])))
+    }
+
+    /// Whether something was taken that is not given yet.
+    #[getter]
+    fn has_more(&self) -> bool {
+        self.at < self.block.len()
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        let block = std::mem::take(&mut self.block);
+        self.intake.get().live.pool().put_back(block);
     }
 }

@@ -4,6 +4,8 @@
 //! file. Order within a stream is the order of the bytes; its end, or the error that ended it, comes after all of them.
 
 mod error;
+mod loan;
+mod pool;
 #[cfg(target_os = "linux")]
 mod relay;
 mod spill;
@@ -21,13 +23,14 @@ use std::time::{Duration, Instant};
 use polling::{Event, Events, PollMode, Poller};
 
 pub use error::LiveError;
+use loan::Loans;
+pub use pool::{BLOCK, Pool};
+use rustix::buffer::spare_capacity;
 use spill::{Hole, REGION, Spill, read_back};
 
 /// What waits in memory at most unless the caller says otherwise.
 pub const DEFAULT_MEMORY_LIMIT: u64 = 64 << 20;
 
-/// One read takes at most this: what fits into a core's cache, with room for the copy.
-const BLOCK: usize = 1 << 17;
 /// What a pipe is enlarged to, from 64 KiB. All pipes of a user share 64 MiB, and what is larger than the cache is slow
 /// to fill, so not more.
 const PIPE: usize = 1 << 18;
@@ -74,6 +77,7 @@ pub struct Live {
     limits: Mutex<Option<Limits>>,
     /// The process that made it.
     process: u32,
+    pool: Arc<Pool>,
 }
 
 struct Inner {
@@ -83,6 +87,7 @@ struct Inner {
 
 struct Shared {
     poller: Poller,
+    pool: Arc<Pool>,
     state: Mutex<State>,
     /// Told of every change that a consumer may wait for.
     changed: Condvar,
@@ -122,6 +127,11 @@ struct Stream {
     total: u64,
     last: Instant,
     in_news: bool,
+    /// The consumer waits for the descriptor, see [`loan`].
+    is_lent: bool,
+    /// Somebody reads at this moment, and has not delivered yet: nobody else may.
+    is_read: bool,
+    not_lent_before: Option<Instant>,
 }
 
 enum Piece {
@@ -136,7 +146,13 @@ impl Live {
             inner: Mutex::new(None),
             limits: Mutex::new(Some(limits)),
             process: std::process::id(),
+            pool: Arc::default(),
         }
+    }
+
+    /// Where what was taken can be put back: then its memory is used again.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
     }
 
     /// Drains a descriptor from now on, a copy of it: the caller may close theirs, and must not read from it.
@@ -181,6 +197,9 @@ impl Live {
                 total: 0,
                 last: Instant::now(),
                 in_news: false,
+                is_lent: false,
+                is_read: false,
+                not_lent_before: None,
             },
         );
         Ok(id)
@@ -221,12 +240,22 @@ impl Live {
         let (at, size) = match stream.queue.front_mut() {
             None => {
                 return match &stream.end {
+                    None if stream.is_lent && !stream.is_read => {
+                        let Some(file) = stream.file.clone() else {
+                            return Ok(Taken::Nothing);
+                        };
+                        stream.is_read = true;
+                        drop(state);
+                        self.take_lent(&shared, id, &file)
+                    }
                     None => Ok(Taken::Nothing),
                     Some(Ok(())) => Ok(Taken::End),
                     Some(Err(error)) => Err(error.again()),
                 };
             }
-            Some(Piece::Memory(_)) => return Ok(Taken::Bytes(stream.take_memory(memory, most))),
+            Some(Piece::Memory(_)) => {
+                return Ok(Taken::Bytes(stream.take_memory(memory, most, &self.pool)));
+            }
             Some(Piece::Spilled { at, size }) => {
                 let part = (*at, (*size).min(most.max(1) as u64));
                 *at += part.1;
@@ -240,7 +269,12 @@ impl Live {
         let file = state.spill.file();
         drop(state); // the disk may be slow, and the producers must not feel it
         let file = file.expect("a piece that was spilled is in a file");
-        let bytes = read_back(&file, at, size as usize);
+        let room = if size <= BLOCK as u64 {
+            self.pool.block()
+        } else {
+            Vec::with_capacity(size as usize)
+        };
+        let bytes = read_back(&file, at, size as usize, room);
         let mut state = shared.release(at, size);
         match bytes {
             Ok(bytes) => Ok(Taken::Bytes(bytes)),
@@ -396,6 +430,7 @@ impl Live {
         let limits = limits.take().ok_or(LiveError::Gone)?;
         let shared = Arc::new(Shared {
             poller: Poller::new().map_err(LiveError::Start)?,
+            pool: self.pool.clone(),
             state: Mutex::new(State {
                 streams: BTreeMap::new(),
                 next: 1,
@@ -456,9 +491,10 @@ fn enlarge(_descriptor: impl AsFd) {}
 fn drain(shared: &Arc<Shared>) {
     let mut hands = Hands::default();
     let mut events = Events::new();
+    let mut loans = Loans::default();
     loop {
         events.clear();
-        if let Err(error) = shared.poller.wait(&mut events, None)
+        if let Err(error) = shared.poller.wait(&mut events, loans.timeout())
             && error.kind() != io::ErrorKind::Interrupted
         {
             let mut state = shared.lock();
@@ -472,17 +508,26 @@ fn drain(shared: &Arc<Shared>) {
             return;
         }
         for event in events.iter() {
-            let (file, copied) = {
-                let state = shared.lock();
-                let Some(stream) = state.streams.get(&event.key) else {
+            let (file, has_room) = {
+                let mut state = shared.lock();
+                let Some(stream) = state.streams.get_mut(&event.key) else {
                     continue; // removed meanwhile
                 };
                 let Some(file) = stream.file.clone() else {
                     continue;
                 };
-                (file, state.has_room(stream))
+                if loans.leave(shared, event.key, stream) || stream.is_read {
+                    continue;
+                }
+                stream.is_read = true;
+                let has_room = state.has_room(event.key);
+                (file, has_room)
             };
-            match shared.move_on(&mut hands, event.key, &file, copied) {
+            let moved = shared.move_on(&mut hands, event.key, &file, has_room);
+            if let Some(stream) = shared.lock().streams.get_mut(&event.key) {
+                stream.is_read = false;
+            }
+            match moved {
                 Ok(0) => shared.lock().finish(shared, event.key, Ok(())),
                 Ok(_) => {}
                 Err(error) if is_passing(&error) => {}
@@ -493,25 +538,16 @@ fn drain(shared: &Arc<Shared>) {
                 Err(error) => shared.lock().fail(shared, event.key, error),
             }
         }
+        loans.look(shared);
     }
 }
 
 /// What the thread carries bytes with.
+#[derive(Default)]
 struct Hands {
-    block: Vec<u8>,
     /// Made when it is needed first; None where there is no such thing.
     #[cfg(target_os = "linux")]
     relay: Option<relay::Relay>,
-}
-
-impl Default for Hands {
-    fn default() -> Self {
-        Hands {
-            block: vec![0; BLOCK],
-            #[cfg(target_os = "linux")]
-            relay: None,
-        }
-    }
 }
 
 fn is_passing(error: &io::Error) -> bool {
@@ -561,22 +597,23 @@ impl Shared {
         }
     }
 
-    /// Takes a block from a descriptor; how many bytes it had. Only the thread calls this, so a stream stays in order
-    /// even while the lock is given back for the disk.
+    /// Takes a block from a descriptor; how many bytes it had. Only the thread calls this, with `is_read` set, so a stream
+    /// stays in order even while the lock is given back for the disk.
     fn move_on(
         &self,
         hands: &mut Hands,
         id: usize,
-        mut file: &File,
+        file: &File,
         has_room: bool,
     ) -> io::Result<usize> {
         #[cfg(target_os = "linux")]
         if !has_room && let Some(moved) = self.move_unseen(hands, id, file) {
             return moved;
         }
-        let _ = has_room;
-        let size = file.read(&mut hands.block)?;
-        self.deliver(id, &hands.block[..size]);
+        let _ = (has_room, hands);
+        let mut block = self.pool.block();
+        let size = rustix::io::read(file, spare_capacity(&mut block))?;
+        self.deliver(id, block);
         Ok(size)
     }
 
@@ -635,7 +672,14 @@ impl Shared {
     }
 
     /// Puts what was read into the queue of its stream.
-    fn deliver(&self, id: usize, bytes: &[u8]) {
+    fn deliver(&self, id: usize, block: Vec<u8>) {
+        let left = self.deliver_from(id, block);
+        self.pool.put_back(left);
+    }
+
+    /// Gives back the block, or one that takes its place in the pool.
+    fn deliver_from(&self, id: usize, block: Vec<u8>) -> Vec<u8> {
+        let bytes = &block[..];
         let size = bytes.len() as u64;
         let mut state = self.lock();
         let State {
@@ -646,19 +690,25 @@ impl Shared {
             ..
         } = &mut *state;
         let Some(stream) = streams.get_mut(&id) else {
-            return; // removed meanwhile
+            return block; // removed meanwhile
         };
         if bytes.is_empty() {
-            return;
+            return block;
         }
         stream.note(bytes);
         if !stream.keep {
-            return;
+            return block;
+        }
+        if bytes.len() > block.capacity() / 2 && *memory + block.capacity() as u64 <= *memory_limit
+        {
+            stream.push_block(block, memory);
+            state.tell(self, id);
+            return Vec::new();
         }
         if *memory + size <= *memory_limit {
             stream.push_memory(bytes, memory);
             state.tell(self, id);
-            return;
+            return block;
         }
         let written = match spill.reserve(size) {
             Ok((file, at)) => {
@@ -677,12 +727,16 @@ impl Shared {
             Ok(at) => self.queue_spilled(id, at, size),
             Err(error) => self.lock().overflow(self, id, bytes, error),
         }
+        block
     }
 }
 
 impl State {
     /// Whether what waits in the stream's descriptor may be copied into memory, or has to be seen for another reason.
-    fn has_room(&self, stream: &Stream) -> bool {
+    fn has_room(&self, id: usize) -> bool {
+        let Some(stream) = self.streams.get(&id) else {
+            return true;
+        };
         if !stream.keep || stream.tail_limit > 0 {
             return true;
         }
@@ -709,6 +763,7 @@ impl State {
     fn finish(&mut self, shared: &Shared, id: usize, end: Result<(), LiveError>) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.let_go(&shared.poller);
+            stream.is_lent = false;
             stream.end = Some(end);
         }
         self.tell(shared, id);
@@ -789,7 +844,10 @@ impl Stream {
             *memory += (last.capacity() - before) as u64;
             return;
         }
-        let piece = bytes.to_vec();
+        self.push_block(bytes.to_vec(), memory);
+    }
+
+    fn push_block(&mut self, piece: Vec<u8>, memory: &mut u64) {
         *memory += piece.capacity() as u64;
         self.queue.push_back(Piece::Memory(piece));
     }
@@ -810,7 +868,7 @@ impl Stream {
     }
 
     /// The pieces in memory at the front, up to about `most` bytes.
-    fn take_memory(&mut self, memory: &mut u64, most: usize) -> Vec<u8> {
+    fn take_memory(&mut self, memory: &mut u64, most: usize, pool: &Pool) -> Vec<u8> {
         let mut taken = Vec::new();
         while let Some(Piece::Memory(piece)) = self.queue.front() {
             if !taken.is_empty() && taken.len() + piece.len() > most {
@@ -824,6 +882,7 @@ impl Stream {
                 taken = piece;
             } else {
                 taken.extend_from_slice(&piece);
+                pool.put_back(piece);
             }
         }
         taken

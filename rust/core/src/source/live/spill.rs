@@ -5,8 +5,6 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::buffer::spare_capacity;
-
 /// The file is used in regions of this size. Disk space is asked for and given back a region at a time: writing where
 /// there is none yet is several times slower, and many small holes are slower still.
 pub(super) const REGION: u64 = 16 << 20;
@@ -167,16 +165,26 @@ fn punch(file: &File, at: u64) {
 #[cfg(not(target_os = "linux"))]
 fn punch(_file: &File, _at: u64) {}
 
-pub(super) fn read_back(file: &File, at: u64, size: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(size);
+/// Reads a range into `bytes`, which is empty and has room for it.
+pub(super) fn read_back(
+    file: &File,
+    at: u64,
+    size: usize,
+    mut bytes: Vec<u8>,
+) -> io::Result<Vec<u8>> {
     while bytes.len() < size {
-        let place = at + bytes.len() as u64;
-        match rustix::io::pread(file, spare_capacity(&mut bytes), place) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        let done = bytes.len();
+        let room = &mut bytes.spare_capacity_mut()[..size - done];
+        match rustix::io::pread(file, room, at + done as u64) {
+            Ok(([], _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok((read, _)) => {
+                let read = read.len();
+                // SAFETY: so many bytes behind its end were written just now.
+                unsafe { bytes.set_len(done + read) };
+            }
+            Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    bytes.truncate(size); // the capacity may be larger than what was asked for
     Ok(bytes)
 }

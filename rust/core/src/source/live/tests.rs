@@ -136,6 +136,89 @@ fn news_wake_an_event_loop() {
     assert_eq!(all(&live, id).unwrap(), b"early");
 }
 
+/// What is read of a stream that is lent, without waiting for the thread; None if there is nothing.
+fn read_lent(live: &Live, id: usize) -> Option<Vec<u8>> {
+    match live.take(id, BLOCK).unwrap() {
+        Taken::Bytes(bytes) => Some(bytes),
+        Taken::Nothing => None,
+        Taken::End => panic!("it is not over"),
+    }
+}
+
+#[test]
+fn a_stream_that_is_lent_is_read_by_its_consumer_at_once() {
+    let live = small(1 << 20);
+    let (reader, mut writer) = io::pipe().unwrap();
+    let id = live.add(reader.as_fd(), "pipe", 3, true).unwrap();
+    let file = live.lend(id).unwrap().expect("nothing of it waits");
+    assert!(live.lend(id).unwrap().is_none()); // once
+    for n in 0..200 {
+        let line = format!("line {n}\n").into_bytes();
+        writer.write_all(&line).unwrap();
+        assert_eq!(read_lent(&live, id), Some(line));
+        assert_eq!(read_lent(&live, id), None);
+    }
+    assert_eq!(live.tail(id).unwrap(), b"99\n");
+    drop(writer);
+    while live.take(id, 1).unwrap() != Taken::End {}
+    // the descriptor stays open for who waits for it
+    assert_eq!(rustix::io::ioctl_fionread(&*file).unwrap(), 0);
+    assert!(live.lend(id).unwrap().is_none());
+}
+
+#[test]
+fn what_a_busy_consumer_leaves_in_a_pipe_that_is_lent_is_drained() {
+    for sent in [pattern(10, 1), pattern(3_000_000, 2)] {
+        let live = small(100_000);
+        let (reader, mut writer) = io::pipe().unwrap();
+        let id = live.add(reader.as_fd(), "pipe", 0, true).unwrap();
+        let _file = live.lend(id).unwrap().expect("nothing of it waits");
+        writer.write_all(&sent).unwrap(); // the consumer does nothing, and this gets through
+        drop(writer);
+        assert!(live.wait(&[id], Duration::from_secs(10)).unwrap());
+        assert_eq!(all(&live, id).unwrap(), sent);
+    }
+}
+
+#[test]
+fn nothing_is_lost_between_a_consumer_that_borrows_and_the_thread() {
+    let live = small(100_000);
+    let (reader, mut writer) = io::pipe().unwrap();
+    let id = live.add(reader.as_fd(), "pipe", 0, true).unwrap();
+    let sent = pattern(2_000_000, 4);
+    let copy = sent.clone();
+    let writing = std::thread::spawn(move || {
+        let mut at = 0;
+        for round in 0.. {
+            let size = [1, 50, 4000, 70_000][round % 4].min(copy.len() - at);
+            writer.write_all(&copy[at..at + size]).unwrap();
+            at += size;
+            if at == copy.len() {
+                return;
+            }
+            if round % 3 == 0 {
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        }
+    });
+    let mut bytes = Vec::new();
+    for round in 0.. {
+        // the pause between loans would keep them rare
+        live.with(id, |stream| stream.not_lent_before = None)
+            .unwrap();
+        let _ = live.lend(id).unwrap();
+        match live.take(id, 10_000).unwrap() {
+            Taken::Bytes(more) => bytes.extend(more),
+            Taken::Nothing if round % 5 == 0 => live.give_back(id).unwrap(),
+            Taken::Nothing if round % 7 == 0 => std::thread::sleep(Duration::from_millis(4)),
+            Taken::Nothing => std::thread::yield_now(),
+            Taken::End => break,
+        }
+    }
+    writing.join().unwrap();
+    assert_eq!(bytes, sent);
+}
+
 #[test]
 fn a_regular_file_and_a_closed_intake_are_refused() {
     let live = Live::new(Limits::default());
