@@ -54,8 +54,12 @@ def test_import_is_light() -> None:
     heavy = ["click", "rich", "pyarrow", "zstandard", "msgspec", "asyncio", "multiprocessing", "ray"]
     heavy += ["headrace.cli", "headrace.dump"]
     if headrace.backend == "native":
-        heavy += ["orjson", "subprocess", "headrace.pure"]
-    code = f"import sys, headrace; print([name for name in {heavy!r} if name in sys.modules])"
+        heavy += ["orjson", "subprocess", "headrace.pure", "typing", "collections", "enum", "re", "dataclasses", "json"]
+        heavy += ["pathlib", "contextlib", "functools", "warnings"]
+    code = (
+        "import sys; old = {*sys.modules}; import headrace; "
+        f"print([name for name in {heavy!r} if name in sys.modules.keys() - old])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"[]\n"
 
 

@@ -13,10 +13,8 @@
 All done.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from ._backend import Intake, backend
-from .api import Events, Parser, Records, Source, detect, diff, drift, events, records, reduce, runs, usage
+from .api import Events, Parser, Records, detect, diff, drift, events, records, reduce, runs, usage
 from .errors import (
     HeadraceError,
     MalformedLine,
@@ -26,13 +24,16 @@ from .errors import (
     SpillError,
     UnknownDialect,
 )
-from .result import Detection, Difference, Estimate, Report, Run, RunUsage, Usage, Verdict
-from .router import Router
+from .result import Report, Run, RunUsage, Usage, Verdict
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._follow import Follow, follow
+    from ._sources import Source
+    from ._tuples import Detection, Difference, Estimate
     from .aio import AsyncEvents, AsyncProcess, AsyncSource, aevents
     from .process import PIPE, Process
+    from .router import Router
 
 __version__ = "0.1.0"
 
@@ -81,23 +82,29 @@ _LATER = {
     "AsyncEvents": "aio",
     "AsyncProcess": "aio",
     "AsyncSource": "aio",
-    "aevents": "aio",
+    "Detection": "_tuples",
+    "Difference": "_tuples",
+    "Estimate": "_tuples",
     "Follow": "_follow",
-    "follow": "_follow",
     "PIPE": "process",
     "Process": "process",
+    "Router": "router",
+    "Source": "_sources",
+    "aevents": "aio",
+    "follow": "_follow",
 }
-"""Imported when they are asked for: asyncio alone takes as long as all the rest."""
+"""Imported when they are asked for: asyncio or typing alone takes longer than all the rest."""
 
+if not TYPE_CHECKING:
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    def __getattr__(name):
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
 
-    value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
-    globals()[name] = value
-    return value
+        value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

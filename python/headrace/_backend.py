@@ -8,8 +8,10 @@ where runs begin) and ``Intake`` (drains pipes).
 from __future__ import annotations
 
 import os
-import warnings
-from typing import TYPE_CHECKING, Literal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal
 
 __all__ = ["Borders", "Engine", "Intake", "Loan", "Reader", "Record", "Tap", "backend", "dialects"]
 
@@ -27,6 +29,8 @@ if _WANTED != "python":
     except ImportError as error:
         if _WANTED == "native":
             raise
+        import warnings
+
         warnings.warn(
             f"headrace runs on its pure-Python backend, many times slower: its native extension can't be imported "
             f"({error}). Install a wheel for this platform or build one with cargo; HEADRACE_BACKEND=python says that "

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from . import _backend
 from .errors import SourceError
-from .result import Detection, Difference, Report, Run, SoFar, Usage, last_run_of, run_of
+from .result import Report, Run, SoFar, last_run_of, run_of
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import subprocess
+    from collections.abc import Iterable, Iterator
+    from typing import Any
 
     from typing_extensions import Buffer, Self
 
+    from ._sources import OnMalformed as OnMalformed
+    from ._sources import Source
+    from ._tuples import Detection, Difference
+    from .result import Usage
     from .types import OutputEvent
+else:
+
+    def __getattr__(name):
+        if name not in ("OnMalformed", "Readable", "Source"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from . import _sources
+
+        return getattr(_sources, name)
 
 
 __all__ = [
@@ -33,21 +45,6 @@ __all__ = [
     "usage",
 ]
 
-
-class Readable(Protocol):
-    """A file object that gives bytes: an open file, ``sys.stdin.buffer``, a gzip file, an HTTP response."""
-
-    def read(self, size: int, /) -> bytes | None:
-        """At most that many bytes; none at the end."""
-        ...
-
-
-Source = Union[str, "os.PathLike[str]", "Buffer", int, Readable, "subprocess.Popen[bytes]", Iterable["Buffer"]]
-"""A path, bytes-like, a binary file object, a file descriptor, a ``Popen`` or an iterable of bytes.
-
-``.gz`` and ``.zst`` are found by content, whatever the name says."""
-
-OnMalformed = Callable[[dict[str, Any]], object]
 
 MAX_LINE_BYTES = 256 << 20
 KINDS = (
@@ -470,6 +467,8 @@ def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, e
 
 
 def _detection(found: tuple[str, str | None, float, list[str]] | None) -> Detection:
+    from ._tuples import Detection
+
     if found is None:
         return Detection(None, None, 0.0, ["no record looks like any dialect"])
     return Detection(*found)

@@ -1,58 +1,34 @@
-"""What reading a stream comes to: ``Run``, ``Verdict``, ``Report`` and ``Detection``, the same on both backends."""
+"""What reading a stream comes to: ``Run``, ``Verdict`` and ``Report``, the same on both backends."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
 from ._sum import add_up
 
+TYPE_CHECKING = False  # as type checkers know it; typing takes longer to import than all of headrace
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from ._backend import Engine
+    from ._tuples import Detection, Difference, Estimate
     from .errclass import ErrorClass
     from .types import Outcome
+
+    _Dict = dict[str, Any]
+else:
+    _Dict = dict
+
+    def __getattr__(name):
+        if name not in ("Detection", "Difference", "Estimate"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from . import _tuples
+
+        return getattr(_tuples, name)
+
 
 __all__ = ["Detection", "Difference", "Estimate", "Report", "Run", "RunUsage", "Usage", "Verdict"]
 
 COUNTERS = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
-
-
-class Detection(NamedTuple):
-    """Which dialect a stream is, by content.
-
-    Attributes:
-        dialect: its name, or None if no record looked like any dialect.
-        version: version of the harness or of its format, where the wire tells.
-        confidence: 0 to 1; 1 when a record was sure and nothing spoke against it.
-        why: what decided, record by record.
-    """
-
-    dialect: str | None
-    version: str | None
-    confidence: float
-    why: list[str]
-
-
-class Difference(NamedTuple):
-    """One thing in which two runs differ; ``str()`` says it in a line.
-
-    Attributes:
-        path: where, such as ``tool_calls[3].result``; the number is that of the first run, or of the second where only
-            that one has it.
-        what: ``differs``, ``only in the first`` or ``only in the second``.
-        a, b: the two values, None where there is none.
-    """
-
-    path: str
-    what: str
-    a: Any
-    b: Any
-
-    def __str__(self) -> str:
-        from ._diff import told
-
-        return told(self)
 
 
 class Usage:
@@ -122,29 +98,7 @@ class Usage:
         return f"<Usage of {len(self.files)} files: {calls} calls, {len(self.dropped)} entries dropped>"
 
 
-class Estimate(NamedTuple):
-    """What tokens cost at list prices. It is an estimate: no contract, no subscription, no service tier is known.
-
-    Attributes:
-        usd: the sum over what has a price, in US dollars; None if nothing has one.
-        by_model: the same for each model that has a price.
-        unpriced: what no price is known for, and what is not in the sum: model (None: no model is printed) to its
-            ``calls`` and counters.
-        prices: the library that the prices are from, its version, and where they were renewed since, when.
-    """
-
-    usd: float | None
-    by_model: dict[str, float]
-    unpriced: dict[str | None, dict[str, Any]]
-    prices: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain dicts and lists; ``unpriced`` is a list, since JSON has no null for a key."""
-        unpriced = [{"model": model, **row} for model, row in self.unpriced.items()]
-        return {**self._asdict(), "by_model": dict(self.by_model), "unpriced": unpriced}
-
-
-class RunUsage(dict[str, Any]):
+class RunUsage(_Dict):
     """The usage of a run, with its parts: ``calls``, ``run`` and ``difference``, as keys and as attributes.
 
     Attributes:

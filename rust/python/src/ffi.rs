@@ -32,15 +32,31 @@ pub fn string<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyString> {
 fn widen<T: From<u8>>(text: &str, out: &mut [T], narrow: impl Fn(char) -> T) {
     let mut at = 0;
     let mut to = 0;
-    // Most text is ASCII: eight bytes are written at a time, and those that are not are written again.
-    while let (Some(run), Some(places)) = (
-        text.as_bytes()[at..].first_chunk::<8>(),
-        out[to..].first_chunk_mut::<8>(),
-    ) {
+    const OTHERS: u64 = u64::from_ne_bytes([0x80; 8]);
+    // Most text is ASCII: many bytes are written at a time, and those that are not are written again.
+    loop {
+        while let (Some(run), Some(places)) = (
+            text.as_bytes()[at..].first_chunk::<16>(),
+            out[to..].first_chunk_mut::<16>(),
+        ) && let ([one, two], _) = run.as_chunks()
+            && (u64::from_ne_bytes(*one) | u64::from_ne_bytes(*two)) & OTHERS == 0
+        {
+            for (place, byte) in places.iter_mut().zip(run) {
+                *place = T::from(*byte);
+            }
+            at += run.len();
+            to += run.len();
+        }
+        let (Some(run), Some(places)) = (
+            text.as_bytes()[at..].first_chunk::<8>(),
+            out[to..].first_chunk_mut::<8>(),
+        ) else {
+            break;
+        };
         for (place, byte) in places.iter_mut().zip(run) {
             *place = T::from(*byte);
         }
-        let others = u64::from_le_bytes(*run) & 0x8080_8080_8080_8080;
+        let others = u64::from_le_bytes(*run) & OTHERS;
         let ascii = others.trailing_zeros() as usize / 8;
         at += ascii;
         to += ascii;

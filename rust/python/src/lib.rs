@@ -10,9 +10,11 @@ mod feed;
 mod ffi;
 #[cfg(unix)]
 mod live;
+mod mold;
 mod objects;
 mod prototype;
 mod record;
+mod shapes;
 #[cfg(target_os = "linux")]
 mod watch;
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use headrace_core::data::Data;
 use headrace_core::event::{
-    Content, Event, Image, Item, Location, Place, PlanEntry, Stamp, Update,
+    Chunk, Content, Event, Image, Item, Location, Place, PlanEntry, Stamp, Update,
 };
 use headrace_core::json::{Kept, Str, Tape, Value, View};
 use headrace_core::number::Number;
@@ -15,7 +15,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
 
 use crate::ffi;
-use crate::prototype;
+use crate::prototype::{self, Chunks};
+use crate::shapes::Shapes;
 
 /// What the objects are for: it decides what becomes of text that no UTF-8 and of integers that no 64 bits can say.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,13 +30,13 @@ pub enum Layer {
 }
 
 /// Strings of no more bytes are told apart by [`print`] alone.
-const SHORT: usize = 16;
+pub const SHORT: usize = 16;
 /// Longer keys are not kept.
-const MAX_KEY: usize = 64;
+pub const MAX_KEY: usize = 64;
 
 /// Strings that were seen, as Python strings: agent streams say the same few over and over. A new one takes the place of
 /// the old one in its slot, so that there are never more than slots.
-struct Known<const SLOTS: usize> {
+pub struct Known<const SLOTS: usize> {
     slots: Box<[Option<Slot>]>,
 }
 
@@ -57,7 +58,7 @@ impl<const SLOTS: usize> Default for Known<SLOTS> {
 
 impl<const SLOTS: usize> Known<SLOTS> {
     #[inline]
-    fn get<'k, 'py>(&'k mut self, py: Python<'py>, text: &str) -> Borrowed<'k, 'py, PyString> {
+    pub fn get<'k, 'py>(&'k mut self, py: Python<'py>, text: &str) -> Borrowed<'k, 'py, PyString> {
         let print = print(text.as_bytes());
         let mixed = (print.0 ^ print.1.rotate_left(29) ^ text.len() as u64)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -82,7 +83,7 @@ impl<const SLOTS: usize> Known<SLOTS> {
 
 /// The first and the last up to eight bytes: with the length, all there is to know of a short text.
 #[inline]
-fn print(bytes: &[u8]) -> (u64, u64) {
+pub fn print(bytes: &[u8]) -> (u64, u64) {
     if let (Some(head), Some(tail)) = (bytes.first_chunk(), bytes.last_chunk()) {
         return (u64::from_le_bytes(*head), u64::from_le_bytes(*tail));
     }
@@ -103,15 +104,33 @@ pub struct Builder {
     /// Short strings that are no keys.
     texts: Known<512>,
     /// Longer texts of the run that is being built, by where they are: a run names most texts twice.
-    once: Option<HashMap<(*const u8, usize), Py<PyString>>>,
-    /// Of records, by number of their pattern; None: its records can't be made so.
-    records: Vec<Option<(u32, Option<prototype::Record>)>>,
-    /// Of the text chunk that was made last.
-    chunk: Option<prototype::Text>,
+    once: Option<HashMap<(usize, usize), Py<PyString>>>,
+    /// Of records, by number of their pattern.
+    records: Vec<Prototype>,
+    shapes: Shapes,
+    /// Those of the objects that are being built, the outer ones' first.
+    values: Vec<Py<PyAny>>,
+    /// Of text chunks; those that came last are first.
+    chunks: Vec<Chunks>,
+}
+
+/// What is known of a pattern's records.
+#[derive(Default)]
+struct Prototype {
+    /// The pattern's.
+    number: u32,
+    /// How many were made without a prototype.
+    before: u32,
+    /// None: there is none yet, or the records can't be made so.
+    record: Option<Box<prototype::Record>>,
 }
 
 /// Patterns whose prototypes are kept. A pattern that comes takes the place of another.
 const PATTERNS: u32 = 64;
+/// Records of a pattern before a prototype is made, which costs about as much as ten more of them.
+const BEFORE: u32 = 4;
+/// Kinds of text chunks that are kept. More than one, for threads that take turns.
+const CHUNKS: usize = 4;
 
 thread_local! {
     /// The builder that this thread is not using: the strings are the same few in all streams.
@@ -130,11 +149,14 @@ impl Builder {
     }
 
     /// Builds something.
+    #[inline]
     pub fn with<T>(build: impl FnOnce(&mut Builder) -> T) -> T {
-        let mut builder = Builder::take();
-        let built = build(&mut builder);
-        builder.put_back();
-        built
+        SPARE.with(|spare| {
+            let mut builder = spare.take().unwrap_or_default();
+            let built = build(&mut builder);
+            spare.set(Some(builder));
+            built
+        })
     }
 
     /// A string.
@@ -174,7 +196,27 @@ impl Builder {
     // ---------------------------------------------------------------- JSON
 
     /// The object of a JSON value.
+    #[inline]
     pub fn value<'py>(
+        &mut self,
+        py: Python<'py>,
+        value: Value<'_>,
+        layer: Layer,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        // The most frequent kinds first, and without calls.
+        if let Some(text) = value.as_str() {
+            if !text.has_escapes() {
+                return Ok(self.text(py, text.raw()).into_any());
+            }
+            return self.escaped(py, text, layer);
+        }
+        if let Some(value) = value.as_i64() {
+            return Ok(value.into_pyobject(py)?.into_any());
+        }
+        self.other_value(py, value, layer)
+    }
+
+    fn other_value<'py>(
         &mut self,
         py: Python<'py>,
         value: Value<'_>,
@@ -190,19 +232,50 @@ impl Builder {
                 let objects = items.map(|item| self.value(py, item, layer));
                 Ok(ffi::list(py, value.len(), objects)?.into_any())
             }
-            View::Object(entries) => {
-                let dict = PyDict::new(py);
-                for (key, item) in entries {
-                    let item = self.value(py, item, layer)?;
-                    if key.has_escapes() {
-                        dict.set_item(self.string(py, key, layer)?, item)?;
-                    } else {
-                        self.set(&dict, key.raw(), item)?;
-                    }
+            View::Object(_) => self.object(py, value, layer),
+        }
+    }
+
+    fn object<'py>(
+        &mut self,
+        py: Python<'py>,
+        object: Value<'_>,
+        layer: Layer,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Some(shape) = self.shapes.find(py, &mut self.keys, object)? else {
+            let dict = PyDict::new(py);
+            for (key, item) in object.entries() {
+                let item = self.value(py, item, layer)?;
+                if key.has_escapes() {
+                    dict.set_item(self.string(py, key, layer)?, item)?;
+                } else {
+                    self.set(&dict, key.raw(), item)?;
                 }
-                Ok(dict.into_any())
+            }
+            return Ok(dict.into_any());
+        };
+        // All values before the dict, as some of them run code of Python's.
+        let first = self.values.len();
+        let mut has_containers = false;
+        for (_, item) in object.entries() {
+            has_containers |= item.is_object() || item.is_array();
+            match self.value(py, item, layer) {
+                Ok(item) => self.values.push(item.unbind()),
+                Err(error) => {
+                    self.values.truncate(first);
+                    return Err(error);
+                }
             }
         }
+        let cast = shape.mold.cast(py)?;
+        for (seat, item) in self.values.drain(first..).enumerate() {
+            cast.put(seat, item.into_bound(py))?;
+        }
+        let dict = match has_containers {
+            true => cast.watched(),
+            false => cast.plain(),
+        };
+        Ok(dict.into_any())
     }
 
     /// The dict of a record.
@@ -210,19 +283,32 @@ impl Builder {
         let Some((pattern, slots)) = record.slots() else {
             return self.value(py, record.value(), Layer::Raw);
         };
-        let at = (pattern.number() % PATTERNS) as usize;
+        let number = pattern.number();
+        let at = (number % PATTERNS) as usize;
         if self.records.is_empty() {
-            self.records.resize_with(PATTERNS as usize, || None);
+            let places = PATTERNS as usize;
+            self.records.resize_with(places, Prototype::default);
         }
-        let prototype = match self.records[at].take() {
-            Some((number, prototype)) if number == pattern.number() => prototype,
-            _ => prototype::Record::new(py, self, record)?,
+        let known = &mut self.records[at];
+        if known.number != number {
+            *known = Prototype {
+                number,
+                ..Prototype::default()
+            };
+        }
+        if known.record.is_none() {
+            known.before = known.before.saturating_add(1);
+            if known.before == BEFORE {
+                let new = prototype::Record::new(py, self, record)?;
+                self.records[at].record = new.map(Box::new);
+            }
+        }
+        // Taken, as it needs the builder to make something.
+        let Some(mut prototype) = self.records[at].record.take() else {
+            return self.value(py, record.value(), Layer::Raw);
         };
-        let made = match &prototype {
-            Some(prototype) => prototype.make(py, self, slots),
-            None => self.value(py, record.value(), Layer::Raw),
-        };
-        self.records[at] = Some((pattern.number(), prototype));
+        let made = prototype.make(py, self, slots);
+        self.records[at].record = Some(prototype);
         made
     }
 
@@ -235,6 +321,15 @@ impl Builder {
         if !text.has_escapes() {
             return Ok(self.text(py, text.raw()).into_any());
         }
+        self.escaped(py, text, layer)
+    }
+
+    fn escaped<'py>(
+        &mut self,
+        py: Python<'py>,
+        text: Str<'_>,
+        layer: Layer,
+    ) -> PyResult<Bound<'py, PyAny>> {
         if layer == Layer::Raw && text.is_lossy() {
             let bytes = PyBytes::new(py, &text.wtf8());
             let text =
@@ -256,7 +351,7 @@ impl Builder {
     fn data_text<'py>(&mut self, py: Python<'py>, text: &str) -> Bound<'py, PyString> {
         match &mut self.once {
             Some(once) if text.len() > SHORT => {
-                let known = once.entry((text.as_ptr(), text.len()));
+                let known = once.entry((text.as_ptr().addr(), text.len()));
                 let known = known.or_insert_with(|| ffi::string(py, text).unbind());
                 known.bind(py).clone()
             }
@@ -310,21 +405,57 @@ impl Builder {
         event: &Event<'_>,
         spans: bool,
     ) -> PyResult<Bound<'py, PyDict>> {
-        match &event.update {
-            Update::Chunk(chunk) if !spans && prototype::Text::fits(event, chunk) => {
-                let last = self.chunk.take();
-                if let Some(last) = last {
-                    let made = last.make(py, self, event, chunk);
-                    self.chunk = Some(last);
-                    if let Some(made) = made? {
-                        return Ok(made);
-                    }
-                }
-                let made = self.new_event(py, event, spans)?;
-                self.chunk = Some(prototype::Text::new(py, event, &made)?);
+        let Update::Chunk(chunk) = &event.update else {
+            return self.new_event(py, event, spans);
+        };
+        if spans || !Chunks::may_be(event, chunk) {
+            return self.new_event(py, event, spans);
+        }
+        let mut known = std::mem::take(&mut self.chunks);
+        let made = self.chunk(py, &mut known, event, chunk);
+        self.chunks = known;
+        made
+    }
+
+    /// The dict of a text chunk.
+    #[inline]
+    fn chunk<'py>(
+        &mut self,
+        py: Python<'py>,
+        known: &mut Vec<Chunks>,
+        event: &Event<'_>,
+        chunk: &Chunk<'_>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let same = known.iter().find(|known| known.repeats(event, chunk));
+        if let Some(known) = same
+            && let Some(made) = known.make(py, self, chunk)?
+        {
+            return Ok(made);
+        }
+        self.other_chunk(py, known, event, chunk)
+    }
+
+    #[cold]
+    fn other_chunk<'py>(
+        &mut self,
+        py: Python<'py>,
+        known: &mut Vec<Chunks>,
+        event: &Event<'_>,
+        chunk: &Chunk<'_>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let Some(known) = known.iter_mut().find(|known| known.has(event, chunk)) else {
+            known.truncate(CHUNKS - 1);
+            known.insert(0, Chunks::new(event, chunk));
+            return self.new_event(py, event, false);
+        };
+        known.follow(py, self, event)?;
+        match known.make(py, self, chunk)? {
+            Some(made) => Ok(made),
+            None => {
+                let made = self.new_event(py, event, false)?;
+                known.learn(event, &made)?;
                 Ok(made)
             }
-            _ => self.new_event(py, event, spans),
         }
     }
 
@@ -412,15 +543,9 @@ impl Builder {
         span: Option<Place>,
     ) -> PyResult<()> {
         let py = dict.py();
-        for (key, value) in [
-            (intern!(py, "sessionId"), &stamp.session_id),
-            (intern!(py, "messageId"), &stamp.message_id),
-            (intern!(py, "timestamp"), &stamp.timestamp),
-            (intern!(py, "model"), &stamp.model),
-            (intern!(py, "parentToolCallId"), &stamp.parent),
-        ] {
+        for (key, value) in prototype::parts(stamp) {
             if let Some(value) = value {
-                put(dict, key, self.name(py, value))?;
+                put(dict, key(py), self.name(py, value))?;
             }
         }
         if stamp.extra.is_empty() && retract == 0 && span.is_none() {

@@ -3,36 +3,39 @@
 //! A copy of a dict costs one block of memory and no look-ups; what is the same in all, keys and values, is one object.
 
 use headrace_core::event::{Chunk, Content, Event, Kind, Stamp};
-use headrace_core::json::{Kept, Spot, Value, View};
+use headrace_core::json::{Kept, Short, Spot, Text, Value, View};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
-use crate::ffi;
+use crate::mold::{Mold, Part};
 use crate::objects::{Builder, Layer};
 
 /// The dicts and lists of the records that fit one pattern.
 pub struct Record {
-    /// The outer before those in it; the first is the record.
+    /// Each before those in it; the first is the record.
     containers: Vec<Container>,
-    /// Where the values of the pattern's slots go.
-    slots: Vec<(usize, Key)>,
+    slots: Vec<Slot>,
 }
 
 struct Container {
     object: Object,
-    /// Where it goes, in which other.
-    within: Option<(usize, Key)>,
+    /// The containers in it: at which place, and which.
+    inner: Vec<(usize, usize)>,
 }
 
+/// A place in it is the number of a seat, or an index.
 enum Object {
-    Dict(Py<PyDict>),
+    Dict(Mold),
     List(Py<PyList>),
 }
 
-enum Key {
-    Name(Py<PyString>),
-    Index(usize),
+/// Where the value of a slot goes.
+struct Slot {
+    container: usize,
+    place: usize,
+    /// The text of the value that is there now.
+    last: Short,
 }
 
 impl Record {
@@ -41,199 +44,337 @@ impl Record {
         let Some((pattern, _)) = record.slots() else {
             return Ok(None);
         };
-        let slots: Vec<Spot> = pattern.slots().collect();
-        let mut new = Record {
+        let spots: Vec<Spot> = pattern.slots().collect();
+        let mut plan = Plan {
+            py,
+            builder,
+            root: record.value(),
+            spots: &spots,
             containers: Vec::new(),
             slots: Vec::new(),
         };
-        let root = record.value();
-        let whole = new.add(py, builder, (root, &slots), root, None)?;
-        Ok((whole && new.slots.len() == slots.len()).then_some(new))
-    }
-
-    /// Adds a container and all in it; false if that can't be.
-    fn add(
-        &mut self,
-        py: Python<'_>,
-        builder: &mut Builder,
-        known: (Value<'_>, &[Spot]),
-        value: Value<'_>,
-        within: Option<(usize, Key)>,
-    ) -> PyResult<bool> {
-        let number = self.containers.len();
-        match value.view() {
-            View::Object(members) => {
-                let dict = PyDict::new(py);
-                let object = Object::Dict(dict.clone().unbind());
-                self.containers.push(Container { object, within });
-                for (name, member) in members {
-                    let key = builder.name(py, name.raw());
-                    if name.has_escapes() || dict.contains(&key)? {
-                        return Ok(false);
-                    }
-                    let place = (number, Key::Name(key.clone().unbind()));
-                    let (whole, member) = self.put(py, builder, known, member, place)?;
-                    dict.set_item(key, member)?;
-                    if !whole {
-                        return Ok(false);
-                    }
-                }
+        let whole = plan.add(record.value())?.is_some();
+        let Plan {
+            containers, slots, ..
+        } = plan;
+        let containers: Option<Vec<_>> = containers.into_iter().collect();
+        Ok(match containers {
+            Some(containers) if whole && slots.len() == spots.len() => {
+                Some(Record { containers, slots })
             }
-            View::Array(items) => {
-                let list = PyList::empty(py);
-                let object = Object::List(list.clone().unbind());
-                self.containers.push(Container { object, within });
-                for (index, item) in items.enumerate() {
-                    let place = (number, Key::Index(index));
-                    let (whole, item) = self.put(py, builder, known, item, place)?;
-                    list.append(item)?;
-                    if !whole {
-                        return Ok(false);
-                    }
-                }
-            }
-            _ => return Ok(false), // can't be: only containers are added
-        }
-        Ok(true)
-    }
-
-    /// What stands for a member in the prototype: itself if it is the same in all records, else None.
-    fn put<'py>(
-        &mut self,
-        py: Python<'py>,
-        builder: &mut Builder,
-        known: (Value<'_>, &[Spot]),
-        member: Value<'_>,
-        place: (usize, Key),
-    ) -> PyResult<(bool, Bound<'py, PyAny>)> {
-        let none = py.None().into_bound(py);
-        if member.is_object() || member.is_array() {
-            return Ok((self.add(py, builder, known, member, Some(place))?, none));
-        }
-        let (root, slots) = known;
-        if slots.contains(&root.spot_of(member)) {
-            self.slots.push(place);
-            return Ok((true, none));
-        }
-        Ok((true, builder.value(py, member, Layer::Raw)?))
+            _ => None,
+        })
     }
 
     /// A record with these values in the slots.
     pub fn make<'py, 'v>(
-        &self,
+        &mut self,
         py: Python<'py>,
         builder: &mut Builder,
         values: impl Iterator<Item = Value<'v>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut objects: Vec<Bound<'py, PyAny>> = Vec::with_capacity(self.containers.len());
-        for Container { object, within } in &self.containers {
-            let copy = match object {
-                Object::Dict(dict) => ffi::copy(dict.bind(py))?.into_any(),
-                Object::List(list) => {
-                    let list = list.bind(py);
-                    list.get_slice(0, list.len()).into_any()
-                }
-            };
-            if let Some((outer, key)) = within {
-                set(&objects[*outer], key, copy.clone())?;
+        let mut long = false;
+        for (slot, value) in self.slots.iter_mut().zip(values) {
+            if !slot.last.is(value) {
+                let object = builder.value(py, value, Layer::Raw)?;
+                self.containers[slot.container].put(py, slot.place, object)?;
+                slot.last.set(value);
+                long |= slot.last.is_none();
             }
-            objects.push(copy);
         }
-        for ((container, key), value) in self.slots.iter().zip(values) {
-            let value = builder.value(py, value, Layer::Raw)?;
-            set(&objects[*container], key, value)?;
+        let made = self.copy(py, 0);
+        if long {
+            for slot in self.slots.iter().filter(|slot| slot.last.is_none()) {
+                let none = py.None().into_bound(py);
+                self.containers[slot.container].put(py, slot.place, none)?;
+            }
         }
-        Ok(objects.swap_remove(0))
+        made
+    }
+
+    fn copy<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyAny>> {
+        let Container { object, inner } = &self.containers[number];
+        match object {
+            Object::Dict(mold) => {
+                let cast = mold.cast(py)?;
+                for (seat, number) in inner {
+                    cast.put(*seat, self.copy(py, *number)?)?;
+                }
+                let whole = match inner.is_empty() {
+                    true => cast.plain(),
+                    false => cast.watched(),
+                };
+                Ok(whole.into_any())
+            }
+            Object::List(list) => {
+                let list = list.bind(py);
+                let copy = list.get_slice(0, list.len());
+                for (index, number) in inner {
+                    copy.set_item(*index, self.copy(py, *number)?)?;
+                }
+                Ok(copy.into_any())
+            }
+        }
     }
 }
 
-fn set<'py>(object: &Bound<'py, PyAny>, key: &Key, value: Bound<'py, PyAny>) -> PyResult<()> {
-    let py = object.py();
-    match key {
-        // The two kinds of key go with the two kinds of container.
-        Key::Name(name) => ffi::set(object.cast()?, name.bind_borrowed(py), value),
-        Key::Index(index) => object.cast::<PyList>()?.set_item(*index, value),
+impl Container {
+    /// Puts there what all copies from now on have there.
+    #[inline(always)]
+    fn put<'py>(&self, py: Python<'py>, place: usize, value: Bound<'py, PyAny>) -> PyResult<()> {
+        match &self.object {
+            Object::Dict(mold) => mold.put(py, place, value),
+            Object::List(list) => list.bind(py).set_item(place, value),
+        }
     }
 }
 
-/// The event of a text chunk whose line says the same of itself as the one before.
-pub struct Text {
+/// A [`Record`] in the making.
+struct Plan<'p, 'py> {
+    py: Python<'py>,
+    builder: &'p mut Builder,
+    root: Value<'p>,
+    spots: &'p [Spot],
+    /// None: not done yet.
+    containers: Vec<Option<Container>>,
+    slots: Vec<Slot>,
+}
+
+impl<'p, 'py> Plan<'p, 'py> {
+    /// Adds a container and all in it. Its number; None if that can't be.
+    fn add(&mut self, value: Value<'p>) -> PyResult<Option<usize>> {
+        let number = self.containers.len();
+        self.containers.push(None);
+        let mut inner = Vec::new();
+        let object = match value.view() {
+            View::Object(members) => {
+                let mut parts: Vec<(Bound<'py, PyString>, Part<'py>)> = Vec::new();
+                let mut names = Vec::new();
+                let mut seats = 0;
+                for (name, member) in members {
+                    if name.has_escapes() || names.contains(&name.raw()) {
+                        return Ok(None);
+                    }
+                    names.push(name.raw());
+                    let Some(part) = self.member(member, number, seats, &mut inner)? else {
+                        return Ok(None);
+                    };
+                    seats += usize::from(matches!(part, Part::Seat));
+                    parts.push((self.builder.name(self.py, name.raw()), part));
+                }
+                Object::Dict(Mold::new(self.py, parts)?)
+            }
+            View::Array(items) => {
+                let list = PyList::empty(self.py);
+                for (index, item) in items.enumerate() {
+                    match self.member(item, number, index, &mut inner)? {
+                        Some(Part::Same(item)) => list.append(item)?,
+                        Some(Part::Seat) => list.append(self.py.None())?,
+                        None => return Ok(None),
+                    }
+                }
+                Object::List(list.unbind())
+            }
+            _ => return Ok(None), // can't be: only containers are added
+        };
+        self.containers[number] = Some(Container { object, inner });
+        Ok(Some(number))
+    }
+
+    /// A member of a container: a seat, if it is a container too or what is in a slot. None if that can't be.
+    fn member(
+        &mut self,
+        member: Value<'p>,
+        container: usize,
+        place: usize,
+        inner: &mut Vec<(usize, usize)>,
+    ) -> PyResult<Option<Part<'py>>> {
+        if member.is_object() || member.is_array() {
+            let Some(number) = self.add(member)? else {
+                return Ok(None);
+            };
+            inner.push((place, number));
+            return Ok(Some(Part::Seat));
+        }
+        if self.spots.contains(&self.root.spot_of(member)) {
+            self.slots.push(Slot {
+                container,
+                place,
+                last: Short::NONE,
+            });
+            return Ok(Some(Part::Seat));
+        }
+        let object = self.builder.value(self.py, member, Layer::Raw)?;
+        Ok(Some(Part::Same(object)))
+    }
+}
+
+/// The events of text chunks of one kind whose lines say the same things of themselves.
+pub struct Chunks {
     kind: Kind,
+    /// What the last line said.
     stamp: Stamp<'static>,
-    event: Py<PyDict>,
-    update: Py<PyDict>,
-    content: Py<PyDict>,
+    /// Made when a second one is asked for.
+    molds: Option<Molds>,
 }
 
-impl Text {
-    /// Whether the event is one that differs from the next one in text and time only.
-    pub fn fits(event: &Event<'_>, chunk: &Chunk<'_>) -> bool {
+/// Of an event, its update, and the content of that. Seat 0 is where the next one goes, or the text; the others of the
+/// event are for what is in the stamp.
+struct Molds {
+    event: Mold,
+    update: Mold,
+    content: Mold,
+}
+
+impl Chunks {
+    /// Whether the event is one that may differ from the next one in text and stamp only.
+    pub fn may_be(event: &Event<'_>, chunk: &Chunk<'_>) -> bool {
         matches!(chunk.content, Content::Text(_))
             && chunk.retract == 0
             && event.stamp.extra.is_empty()
     }
 
-    /// The prototype of an event that fits.
-    pub fn new(py: Python<'_>, event: &Event<'_>, dict: &Bound<'_, PyDict>) -> PyResult<Text> {
-        let update = inner(dict, intern!(py, "update"))?;
-        let content = inner(&update, intern!(py, "content"))?;
-        // What is set in each copy is left out, so that no event of the user is kept.
-        let without = |dict: &Bound<'_, PyDict>, key: &str| -> PyResult<Py<PyDict>> {
-            let copy = ffi::copy(dict)?;
-            copy.set_item(key, py.None())?;
-            Ok(copy.unbind())
-        };
-        Ok(Text {
-            kind: event.kind(),
+    /// The events that are like this one.
+    pub fn new(event: &Event<'_>, chunk: &Chunk<'_>) -> Chunks {
+        Chunks {
+            kind: chunk.kind,
             stamp: event.stamp.to_static(),
-            content: without(&content, "text")?,
-            update: without(&update, "content")?,
-            event: without(dict, "update")?,
-        })
+            molds: None,
+        }
     }
 
-    /// The event, which fits, if it is like this one.
+    /// Whether the event is one of these, and its line says what the last one's said.
+    #[inline]
+    pub fn repeats(&self, event: &Event<'_>, chunk: &Chunk<'_>) -> bool {
+        let (mine, other) = (&self.stamp, event.stamp);
+        self.kind == chunk.kind
+            && mine.session_id == other.session_id
+            && mine.message_id == other.message_id
+            && mine.timestamp == other.timestamp
+            && mine.model == other.model
+            && mine.parent == other.parent
+    }
+
+    /// Whether the event is one of these.
+    pub fn has(&self, event: &Event<'_>, chunk: &Chunk<'_>) -> bool {
+        let (mine, other) = (&self.stamp, event.stamp);
+        self.kind == chunk.kind
+            && mine.session_id.is_some() == other.session_id.is_some()
+            && mine.message_id.is_some() == other.message_id.is_some()
+            && mine.timestamp.is_some() == other.timestamp.is_some()
+            && mine.model.is_some() == other.model.is_some()
+            && mine.parent.is_some() == other.parent.is_some()
+    }
+
+    /// The next one is made like this one, of which this is the dict.
+    pub fn learn(&mut self, event: &Event<'_>, dict: &Bound<'_, PyDict>) -> PyResult<()> {
+        let py = dict.py();
+        self.stamp = event.stamp.to_static();
+        let (update, content) = (intern!(py, "update"), intern!(py, "content"));
+        let inside = inner(dict, update)?;
+        // The mold of a dict in which these keys are seats.
+        let mold = |dict: &Bound<'_, PyDict>, seats: &[&Bound<'_, PyString>]| {
+            let is_seat = |key: &Bound<'_, PyAny>| seats.iter().any(|seat| seat.is(key));
+            let parts = dict.iter().map(|(key, value)| match is_seat(&key) {
+                true => Ok((key.cast_into::<PyString>()?, Part::Seat)),
+                false => Ok((key.cast_into::<PyString>()?, Part::Same(value))),
+            });
+            Mold::new(py, parts.collect::<PyResult<Vec<_>>>()?)
+        };
+        let mut seats = vec![update];
+        for (key, part) in parts(&self.stamp) {
+            if part.is_some() {
+                seats.push(key(py));
+            }
+        }
+        let molds = Molds {
+            event: mold(dict, &seats)?,
+            content: mold(&inner(&inside, content)?, &[intern!(py, "text")])?,
+            update: mold(&inside, &[content])?,
+        };
+        // The seats of the event have what is in this one.
+        for (seat, key) in seats.iter().enumerate().skip(1) {
+            molds.event.put(py, seat, dict.as_any().get_item(key)?)?;
+        }
+        self.molds = Some(molds);
+        Ok(())
+    }
+
+    /// The next ones have lines that say what this one's says.
+    pub fn follow(
+        &mut self,
+        py: Python<'_>,
+        builder: &mut Builder,
+        event: &Event<'_>,
+    ) -> PyResult<()> {
+        match &self.molds {
+            Some(molds) => set_stamp(py, builder, &molds.event, &mut self.stamp, event.stamp),
+            None => Ok(()),
+        }
+    }
+
+    /// An event that repeats the stamp of the last one; None if none was learned.
+    #[inline]
     pub fn make<'py>(
         &self,
         py: Python<'py>,
         builder: &mut Builder,
-        event: &Event<'_>,
         chunk: &Chunk<'_>,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let (mine, other) = (&self.stamp, event.stamp);
-        let Content::Text(text) = chunk.content else {
+        let (Some(molds), Content::Text(text)) = (&self.molds, &chunk.content) else {
             return Ok(None);
         };
-        let same = self.kind == chunk.kind
-            && mine.session_id == other.session_id
-            && mine.message_id == other.message_id
-            && mine.model == other.model
-            && mine.parent == other.parent
-            && mine.timestamp.is_some() == other.timestamp.is_some();
-        if !same {
-            return Ok(None);
-        }
-        let content = ffi::copy(self.content.bind(py))?;
-        let text = builder.text(py, text).into_any();
-        ffi::set(&content, intern!(py, "text").as_borrowed(), text)?;
-        let update = ffi::copy(self.update.bind(py))?;
-        ffi::set(
-            &update,
-            intern!(py, "content").as_borrowed(),
-            content.into_any(),
-        )?;
-        let dict = ffi::copy(self.event.bind(py))?;
-        ffi::set(
-            &dict,
-            intern!(py, "update").as_borrowed(),
-            update.into_any(),
-        )?;
-        if let Some(time) = &other.timestamp {
-            let time = builder.name(py, time).into_any();
-            ffi::set(&dict, intern!(py, "timestamp").as_borrowed(), time)?;
-        }
-        Ok(Some(dict))
+        let content = molds.content.cast(py)?;
+        content.put(0, builder.text(py, text).into_any())?;
+        let update = molds.update.cast(py)?;
+        update.put(0, content.plain().into_any())?;
+        let dict = molds.event.cast(py)?;
+        dict.put(0, update.watched().into_any())?;
+        Ok(Some(dict.watched()))
     }
+}
+
+type Key = for<'py> fn(Python<'py>) -> &'py Bound<'py, PyString>;
+
+/// What a stamp may say, each with its key in the event.
+#[inline(always)]
+pub fn parts<'s, 'a>(stamp: &'s Stamp<'a>) -> [(Key, &'s Option<Text<'a>>); 5] {
+    [
+        (|py| intern!(py, "sessionId"), &stamp.session_id),
+        (|py| intern!(py, "messageId"), &stamp.message_id),
+        (|py| intern!(py, "timestamp"), &stamp.timestamp),
+        (|py| intern!(py, "model"), &stamp.model),
+        (|py| intern!(py, "parentToolCallId"), &stamp.parent),
+    ]
+}
+
+/// Puts what a stamp says where the last one said other things.
+fn set_stamp(
+    py: Python<'_>,
+    builder: &mut Builder,
+    event: &Mold,
+    last: &mut Stamp<'static>,
+    stamp: &Stamp<'_>,
+) -> PyResult<()> {
+    let last = [
+        &mut last.session_id,
+        &mut last.message_id,
+        &mut last.timestamp,
+        &mut last.model,
+        &mut last.parent,
+    ];
+    let mut seat = 0;
+    for (last, (_, part)) in last.into_iter().zip(parts(stamp)) {
+        let (Some(last), Some(part)) = (last, part) else {
+            continue;
+        };
+        seat += 1;
+        if **last != **part {
+            event.put(py, seat, builder.text(py, part).into_any())?;
+            *last = Text::from(part.to_string());
+        }
+    }
+    Ok(())
 }
 
 fn inner<'py>(

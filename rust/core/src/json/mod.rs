@@ -10,6 +10,7 @@ mod kept;
 mod parse;
 mod paths;
 mod scan;
+mod short;
 mod tape;
 mod template;
 #[cfg(test)]
@@ -24,6 +25,7 @@ pub use error::{JsonError, Reason};
 pub use kept::Kept;
 pub use parse::MAX_DEPTH;
 pub use paths::{Paths, Plans, Spot};
+pub use short::Short;
 pub use tape::Tape;
 pub use template::{Decoder, Fitted, Pattern, Shape};
 pub use text::{Halves, Str, Text};

@@ -2,6 +2,7 @@
 
 /// One value or key. Its kind is not stored: the first byte of its text tells it.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub(super) struct Node {
     /// Offset of the first byte: the quote of a string, the bracket of a container.
     pub start: u32,

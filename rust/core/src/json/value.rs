@@ -311,6 +311,13 @@ impl<'a> Value<'a> {
         &self.text.as_bytes()[node.start as usize..node.end as usize]
     }
 
+    /// The first eight bytes of the value and what follows it; None if there are no eight.
+    #[inline(always)]
+    pub(super) fn word(&self) -> Option<u64> {
+        let bytes = &self.text.as_bytes()[self.node().start as usize..];
+        bytes.first_chunk().map(|word| u64::from_le_bytes(*word))
+    }
+
     #[inline]
     pub(super) fn raw_str(&self) -> &'a str {
         let node = self.node();
@@ -385,7 +392,13 @@ impl<'a> Value<'a> {
             return None;
         }
         match self.raw() {
-            [digit @ b'0'..=b'9'] => Some(i64::from(digit - b'0')),
+            digits @ [b'0'..=b'9', ..] if digits.len() <= 8 && self.word().is_some() => {
+                // Moved up, the digits have zeros before them; then two are one number, and four, and all.
+                let word = self.word()? << (64 - 8 * digits.len()) & 0x0f0f_0f0f_0f0f_0f0f;
+                let pairs = (word * 10 + (word >> 8)) & 0x00ff_00ff_00ff_00ff;
+                let fours = (pairs * 100 + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
+                Some(((fours * 10_000 + (fours >> 32)) & 0xffff_ffff) as i64)
+            }
             // Nearly all others: no sign, and so few digits that nothing can overflow.
             digits @ [b'0'..=b'9', ..] if digits.len() <= 18 => {
                 let add = |sum, digit: &u8| sum * 10 + i64::from(digit - b'0');
