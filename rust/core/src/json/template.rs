@@ -33,7 +33,7 @@ const TRIES: usize = 4;
 /// What may be spent on trying and learning before there is a hit, about in instructions. Every text earns some of it
 /// back; an irregular stream soon uses it up, and then costs little more than the parser. Little, as a short stream has
 /// no use for what it learns.
-const FIRST_BUDGET: i32 = 1 << 16;
+const FIRST_BUDGET: i32 = 1 << 17;
 /// What may be saved up.
 const BUDGET: i32 = 1 << 20;
 /// Never so deep in debt that a stream that has turned regular would not get out.
