@@ -268,14 +268,14 @@ impl Pi {
     fn update(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let [event, kind, index, delta] = record.spots(&UPDATE, &mut self.paths);
         let kind = record.json.at(kind).and_then(|kind| kind.as_str());
-        let is = |name| kind.is_some_and(|kind| kind.eq(name));
         let index = || count(record.json.at(index)).unwrap_or(0);
-        let delta = || record.json.at(delta);
-        if is("text_delta") {
-            return self.streamed(Kind::Message, index(), delta(), out);
-        }
-        if is("thinking_delta") {
-            return self.streamed(Kind::Thought, index(), delta(), out);
+        let streamed = match kind {
+            Some(kind) if kind.eq("text_delta") => Some(Kind::Message),
+            Some(kind) if kind.eq("thinking_delta") => Some(Kind::Thought),
+            _ => None,
+        };
+        if let Some(chunk) = streamed {
+            return self.streamed(chunk, index(), record.json.at(delta), out);
         }
         let event = record.json.at(event);
         let Some(event) = event.filter(Value::is_object) else {
@@ -306,6 +306,7 @@ impl Pi {
         }
     }
 
+    #[inline]
     fn streamed(
         &mut self,
         chunk: Kind,

@@ -246,6 +246,11 @@ pub(super) fn string_rest<const LAX: bool>(
     loop {
         match text.get(at) {
             Some(b'"') => break,
+            Some(b'\\') if high_end.is_none() && is_short_escape(text, at + 1) => {
+                // Nearly all of them.
+                flags |= ESCAPES;
+                at += 2;
+            }
             Some(b'\\') => {
                 flags |= ESCAPES;
                 let start = at;
@@ -270,11 +275,20 @@ pub(super) fn string_rest<const LAX: bool>(
     Ok((at + 1, flags))
 }
 
+/// Whether this, after a backslash, is the other byte of an escape of two.
+#[inline(always)]
+fn is_short_escape(text: &[u8], at: usize) -> bool {
+    matches!(
+        text.get(at),
+        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't')
+    )
+}
+
 /// An escape, from its backslash: its end, and the UTF-16 unit if it is a `\u` escape, else 0.
 #[inline(always)]
 fn escape(text: &[u8], start: usize) -> Result<(usize, u16), JsonError> {
     match text.get(start + 1) {
-        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok((start + 2, 0)),
+        _ if is_short_escape(text, start + 1) => Ok((start + 2, 0)),
         Some(b'u') => {
             let mut unit = 0;
             for at in start + 2..start + 6 {

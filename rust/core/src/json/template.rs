@@ -33,7 +33,7 @@ const TRIES: usize = 4;
 /// What may be spent on trying and learning before there is a hit, about in instructions. Every text earns some of it
 /// back; an irregular stream soon uses it up, and then costs little more than the parser. Little, as a short stream has
 /// no use for what it learns.
-const FIRST_BUDGET: i32 = 1 << 16;
+const FIRST_BUDGET: i32 = 1 << 17;
 /// What may be saved up.
 const BUDGET: i32 = 1 << 20;
 /// Never so deep in debt that a stream that has turned regular would not get out.
@@ -43,7 +43,7 @@ const EARNED: i32 = 16;
 const SAVED: i32 = 32;
 /// Spent on each node of a text to find its shape, on a shape that is new, and on each slot that is cut.
 const LOOKING: i32 = 120;
-const LEARNING: i32 = 3000;
+const LEARNING: i32 = 3600;
 const CUTTING: i32 = 300;
 
 /// Names what all texts of one shape have in common: their keys and brackets are at the same nodes.
@@ -793,45 +793,47 @@ mod wide {
     use super::*;
 
     impl Step {
-        /// As [`fit`](Step::fit).
+        /// As [`fit`](Step::fit), of the rest of the text: what is left of that.
         #[inline]
         #[target_feature(enable = "avx2")]
-        fn fit_wide(
+        fn fit_wide<'t>(
             &self,
             mine: &[Block],
-            text: &[u8],
-            at: usize,
+            text: &'t [u8],
+            rest: &'t [u8],
             slot: &mut Node,
-        ) -> Option<usize> {
-            let rest = text.get(at..)?;
+        ) -> Option<&'t [u8]> {
             match same(mine, self.last, rest) {
                 Some(true) => {}
                 Some(false) => return None,
-                None => return self.fit(mine, text, at, slot),
-            }
-            let at = at + self.len as usize;
-            if self.slot == Slot::End {
-                return Some(at);
+                None => {
+                    let end = self.fit(mine, text, text.len() - rest.len(), slot)?;
+                    return text.get(end..);
+                }
             }
             let rest = rest.get(self.len as usize..)?;
-            if self.slot == Slot::String {
-                return string(text, rest, slot);
+            match self.slot {
+                Slot::End => return Some(rest),
+                Slot::String => return string(text, rest, slot),
+                Slot::Number => {}
             }
+            let at = text.len() - rest.len();
             if let Some(block) = rest.first_chunk() {
                 let (len, info) = number(block);
                 if len > 0 {
                     *slot = node(at, at + len, info);
-                    return Some(at + len);
+                    return rest.get(len..);
                 }
             }
-            any_number(text, at, slot)
+            let end = any_number(text, at, slot)?;
+            text.get(end..)
         }
     }
 
-    /// The offset after the string of which `rest` is what follows the quote.
+    /// What is left after the string of which `rest` is what follows the quote.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn string(text: &[u8], mut rest: &[u8], slot: &mut Node) -> Option<usize> {
+    fn string<'t>(text: &'t [u8], mut rest: &'t [u8], slot: &mut Node) -> Option<&'t [u8]> {
         let at = text.len() - rest.len();
         let mut not_ascii = 0;
         while let Some((block, others)) = rest.split_first_chunk() {
@@ -843,19 +845,17 @@ mod wide {
                 not_ascii |= highs & (ends ^ (ends - 1));
                 if not_ascii == 0 && block[first % BLOCK] == b'"' {
                     *slot = node(at - 1, stop + 1, 0);
-                    return Some(stop + 1);
+                    return rest.get(first + 1..);
                 }
-                return any_string(text, at, stop, slot);
+                let end = any_string(text, at, stop, slot)?;
+                return text.get(end..);
             }
             not_ascii |= highs;
             rest = others;
         }
-        any_string(
-            text,
-            at,
-            plain_text_end(text, text.len() - rest.len()).0,
-            slot,
-        )
+        let (stop, _) = plain_text_end(text, text.len() - rest.len());
+        let end = any_string(text, at, stop, slot)?;
+        text.get(end..)
     }
 
     /// The length and the flags of the number at the start of a block, if it ends there and has no exponent; else 0.
@@ -893,17 +893,20 @@ mod wide {
             text: &[u8],
             slots: &mut Slots,
         ) -> Result<usize, (usize, usize)> {
-            let mut at = 0;
-            let mut blocks = &self.blocks[..];
-            for (number, (step, slot)) in self.steps.iter().zip(slots).enumerate() {
+            let (mut rest, mut blocks) = (text, &self.blocks[..]);
+            let (mut steps, mut slots) = (self.steps.iter(), slots.iter_mut());
+            while let (Some(step), Some(slot)) = (steps.next(), slots.next()) {
                 let (mine, others) = blocks.split_at(step.blocks as usize);
-                match step.fit_wide(mine, text, at, slot) {
-                    Some(end) => at = end,
-                    None => return Err((number, at)),
+                match step.fit_wide(mine, text, rest, slot) {
+                    Some(left) => rest = left,
+                    None => {
+                        let number = self.steps.len() - steps.len() - 1;
+                        return Err((number, text.len() - rest.len()));
+                    }
                 }
                 blocks = others;
             }
-            Ok(at)
+            Ok(text.len() - rest.len())
         }
     }
 }
