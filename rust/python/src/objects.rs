@@ -108,6 +108,8 @@ pub struct Builder {
     /// Of records, by number of their pattern.
     records: Vec<Prototype>,
     shapes: Shapes,
+    /// Where strings with escapes are decoded.
+    decoded: Vec<u8>,
     /// Those of the objects that are being built, the outer ones' first.
     values: Vec<Py<PyAny>>,
     /// Of text chunks; those that came last are first.
@@ -129,6 +131,8 @@ struct Prototype {
 const PATTERNS: u32 = 64;
 /// Records of a pattern before a prototype is made, which costs about as much as ten more of them.
 const BEFORE: u32 = 4;
+/// Room for decoded strings that is kept.
+const MAX_DECODED: usize = 1 << 20;
 /// Kinds of text chunks that are kept. More than one, for threads that take turns.
 const CHUNKS: usize = 4;
 
@@ -336,7 +340,12 @@ impl Builder {
                 PyString::from_encoded_object(&bytes, Some(c"utf-8"), Some(c"surrogatepass"))?;
             return Ok(text.into_any());
         }
-        Ok(self.text(py, &text.lossy()).into_any())
+        let mut decoded = std::mem::take(&mut self.decoded);
+        let object = self.text(py, text.decode_in(&mut decoded)).into_any();
+        if decoded.capacity() <= MAX_DECODED {
+            self.decoded = decoded;
+        }
+        Ok(object)
     }
 
     /// The dict of a run, in which the same text is the same object.

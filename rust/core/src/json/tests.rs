@@ -324,6 +324,63 @@ fn escapes_decode() {
 }
 
 #[test]
+fn escapes_decode_wherever_they_are() {
+    let escapes = [
+        (r"\n", "\n"),
+        (r"\\", "\\"),
+        (r"\u00e9", "é"),
+        (r"\u6f22", "漢"),
+        (r"\ud83d\ude00", "😀"),
+        (r"\ud83d", "\u{fffd}"),
+        (r"\ude00\ud83d", "\u{fffd}\u{fffd}"),
+    ];
+    let plain = "plain é 漢字 😀 text ".repeat(6);
+    let mut room = Vec::new();
+    for len in plain.char_indices().map(|(at, _)| at) {
+        let before = &plain[..len];
+        for (one, is) in escapes {
+            for (other, also) in escapes {
+                let text = format!("\"{before}{one}{before}{one}{other}-\"");
+                let mut tape = Tape::new();
+                let doc = tape.parse(text.as_bytes()).unwrap();
+                let string = doc.root().as_str().unwrap();
+                // Between `one` and `other` halves may meet; that is why it is compared with `wtf8`.
+                let want = String::from_utf16_lossy(&utf16(&string.wtf8()));
+                assert_eq!(string.lossy(), want, "{text}");
+                assert_eq!(string.decode_in(&mut room), want);
+                if !is.contains('\u{fffd}') && !also.contains('\u{fffd}') {
+                    assert_eq!(want, format!("{before}{is}{before}{is}{also}-"));
+                }
+            }
+        }
+    }
+}
+
+/// The UTF-16 units of WTF-8.
+fn utf16(wtf8: &[u8]) -> Vec<u16> {
+    let mut units = Vec::new();
+    let mut rest = wtf8;
+    while let Some(first) = rest.first() {
+        let len = match first {
+            0..0x80 => 1,
+            0x80..0xe0 => 2,
+            0xe0..0xf0 => 3,
+            _ => 4,
+        };
+        let (character, more) = rest.split_at(len);
+        match std::str::from_utf8(character) {
+            Ok(text) => units.extend(text.encode_utf16()),
+            Err(_) => {
+                let six = |at: usize| u16::from(character[at] & 0x3f);
+                units.push(u16::from(first & 0x0f) << 12 | six(1) << 6 | six(2));
+            }
+        }
+        rest = more;
+    }
+    units
+}
+
+#[test]
 fn lone_surrogates() {
     /// raw, lossy, lead, trail, text of halves, lossy of halves
     type Case = (

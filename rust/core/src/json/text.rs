@@ -186,11 +186,50 @@ impl<'a> Str<'a> {
 
     #[inline(never)]
     fn decoded(&self) -> String {
-        let mut text = String::with_capacity(self.raw.len());
-        for piece in Pieces::new(self.raw) {
-            piece.push_lossy(&mut text);
+        let mut bytes = Vec::new();
+        let len = self.decode_in(&mut bytes).len();
+        bytes.truncate(len);
+        // SAFETY: that was a `str`.
+        unsafe { String::from_utf8_unchecked(bytes) }
+    }
+
+    /// The decoded text, with U+FFFD for each unpaired half. It is at the start of `room`, which only ever grows.
+    pub fn decode_in<'r>(&self, room: &'r mut Vec<u8>) -> &'r str {
+        let raw = self.raw.as_bytes();
+        if room.len() < raw.len() {
+            room.resize(raw.len(), 0); // no escape is shorter than what it stands for
         }
-        text
+        let out = &mut room[..raw.len()];
+        let (mut at, mut to) = (0, 0);
+        while at < raw.len() {
+            // Mostly there is a backslash soon: eight bytes at a time, and what is copied beyond it is written again.
+            let near = at + 32;
+            while at < near
+                && let Some(run) = raw[at..].first_chunk()
+                && let Some(place) = out[to..].first_chunk_mut()
+            {
+                *place = *run;
+                let plain = plain_bytes(*run);
+                at += plain;
+                to += plain;
+                if plain < run.len() {
+                    break;
+                }
+            }
+            if raw.get(at).is_some_and(|byte| *byte != b'\\') {
+                let end = backslash(raw, at);
+                out[to..to + end - at].copy_from_slice(&raw[at..end]);
+                to += end - at;
+                at = end;
+            }
+            if at < raw.len() {
+                let (len, character) = escape(&self.raw[at..]);
+                at += len;
+                to += character.encode_utf8(&mut out[to..]).len();
+            }
+        }
+        // SAFETY: what was copied are whole characters, as they end at a backslash or with the text.
+        unsafe { std::str::from_utf8_unchecked(&out[..to]) }
     }
 
     /// The decoded text, with the halves at its two ends kept apart: they may have their other half in another record.
@@ -253,6 +292,50 @@ impl<'a> Str<'a> {
     }
 }
 
+/// How many of eight bytes there are before a backslash.
+#[inline(always)]
+fn plain_bytes(run: [u8; 8]) -> usize {
+    let other = u64::from_le_bytes(run) ^ 0x5c5c_5c5c_5c5c_5c5c;
+    let zeros = other.wrapping_sub(0x0101_0101_0101_0101) & !other;
+    (zeros & 0x8080_8080_8080_8080).trailing_zeros() as usize / 8
+}
+
+/// Where the next backslash is, or the end.
+#[inline]
+fn backslash(bytes: &[u8], at: usize) -> usize {
+    // Of what ends a plain stretch only backslashes are left in a string, and control characters of the lax grammar.
+    let mut end = plain_end(bytes, at);
+    while bytes.get(end).is_some_and(|byte| *byte != b'\\') {
+        end = plain_end(bytes, end + 1);
+    }
+    end
+}
+
+/// How long the escape at the start of the text is, and what it stands for; U+FFFD for an unpaired half. (A backslash that
+/// begins no escape would stand for itself, but the parser accepts none.)
+#[inline]
+fn escape(text: &str) -> (usize, char) {
+    let character = match text.as_bytes().get(1) {
+        Some(b'n') => '\n',
+        Some(b'u') => {
+            let piece = Pieces::new(text).next();
+            return match piece {
+                Some(Piece::Char(character)) if character > '\u{ffff}' => (12, character),
+                Some(Piece::Char(character)) => (6, character),
+                Some(Piece::Half(_)) => (6, char::REPLACEMENT_CHARACTER),
+                _ => (1, '\\'),
+            };
+        }
+        Some(b't') => '\t',
+        Some(b'r') => '\r',
+        Some(b'b') => '\u{8}',
+        Some(b'f') => '\u{c}',
+        Some(&other) if other.is_ascii() => other as char,
+        _ => return (1, '\\'),
+    };
+    (2, character)
+}
+
 /// Part of a decoded string.
 enum Piece<'a> {
     Plain(&'a str),
@@ -296,12 +379,7 @@ impl<'a> Iterator for Pieces<'a> {
     fn next(&mut self) -> Option<Piece<'a>> {
         let bytes = self.rest.as_bytes();
         if bytes.first()? != &b'\\' {
-            // Of what ends a plain stretch only backslashes are left in here, and control characters of the lax grammar.
-            let mut end = plain_end(bytes, 0);
-            while bytes.get(end).is_some_and(|byte| *byte != b'\\') {
-                end = plain_end(bytes, end + 1);
-            }
-            let (plain, rest) = self.rest.split_at(end);
+            let (plain, rest) = self.rest.split_at(backslash(bytes, 0));
             self.rest = rest;
             return Some(Piece::Plain(plain));
         }
