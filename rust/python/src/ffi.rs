@@ -29,48 +29,41 @@ pub fn string<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyString> {
 
 /// Writes the characters of the text, of which there are as many as places.
 #[inline(always)]
-fn widen<T: From<u8>>(text: &str, out: &mut [T], narrow: impl Fn(char) -> T) {
-    let mut at = 0;
-    let mut to = 0;
-    const OTHERS: u64 = u64::from_ne_bytes([0x80; 8]);
-    // Most text is ASCII: many bytes are written at a time, and those that are not are written again.
-    loop {
-        while let (Some(run), Some(places)) = (
-            text.as_bytes()[at..].first_chunk::<16>(),
-            out[to..].first_chunk_mut::<16>(),
-        ) && let ([one, two], _) = run.as_chunks()
-            && (u64::from_ne_bytes(*one) | u64::from_ne_bytes(*two)) & OTHERS == 0
-        {
-            for (place, byte) in places.iter_mut().zip(run) {
-                *place = T::from(*byte);
-            }
-            at += run.len();
-            to += run.len();
-        }
-        let (Some(run), Some(places)) = (
-            text.as_bytes()[at..].first_chunk::<8>(),
-            out[to..].first_chunk_mut::<8>(),
-        ) else {
-            break;
-        };
-        for (place, byte) in places.iter_mut().zip(run) {
+fn widen<T: From<u8>>(text: &str, mut out: &mut [T], narrow: impl Fn(char) -> T) {
+    let mut rest = text;
+    // Most text is ASCII, in long runs; other characters come in runs too.
+    while !rest.is_empty() {
+        let (run, more) = rest.split_at(ascii_prefix(rest.as_bytes()));
+        let (places, free) = out.split_at_mut(run.len());
+        for (place, byte) in places.iter_mut().zip(run.as_bytes()) {
             *place = T::from(*byte);
         }
-        let others = u64::from_le_bytes(*run) & OTHERS;
-        let ascii = others.trailing_zeros() as usize / 8;
-        at += ascii;
-        to += ascii;
-        if ascii < run.len()
-            && let Some(character) = text[at..].chars().next()
+        let mut characters = more.chars();
+        let mut written = 0;
+        (rest, out) = (more, free);
+        while let Some(character) = characters.next()
+            && !character.is_ascii()
         {
-            out[to] = narrow(character);
-            at += character.len_utf8();
-            to += 1;
+            out[written] = narrow(character);
+            written += 1;
+            rest = characters.as_str();
+        }
+        out = &mut out[written..];
+    }
+}
+
+/// How many bytes there are before the first that is not ASCII.
+#[inline]
+fn ascii_prefix(bytes: &[u8]) -> usize {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (number, word) in words.iter().enumerate() {
+        let others = u64::from_le_bytes(*word) & 0x8080_8080_8080_8080;
+        if others != 0 {
+            return 8 * number + others.trailing_zeros() as usize / 8;
         }
     }
-    for (place, character) in out[to..].iter_mut().zip(text[at..].chars()) {
-        *place = narrow(character);
-    }
+    let others = rest.iter().position(|byte| !byte.is_ascii());
+    bytes.len() - rest.len() + others.unwrap_or(rest.len())
 }
 
 /// A new string of `count` characters up to `highest`, which `write` must really need and write in full.

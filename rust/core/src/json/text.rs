@@ -203,7 +203,7 @@ impl<'a> Str<'a> {
         let (mut at, mut to) = (0, 0);
         while at < raw.len() {
             // Mostly there is a backslash soon: eight bytes at a time, and what is copied beyond it is written again.
-            let near = at + 32;
+            let near = at + 16;
             while at < near
                 && let Some(run) = raw[at..].first_chunk()
                 && let Some(place) = out[to..].first_chunk_mut()
