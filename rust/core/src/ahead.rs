@@ -29,7 +29,11 @@ const PIECE: usize = 1 << 17;
 const MAX_LINE: usize = 1 << 20;
 /// Pieces for each thread, decoded or waiting for it.
 const PIECES: usize = 3;
-const MAX_THREADS: usize = 4;
+/// Threads of a machine with many cores. Mapping and reducing keep up with no more.
+const MAX_THREADS: usize = 3;
+const MOST_THREADS: usize = 64;
+/// The environment variable that says how many there are; 0: nothing is decoded ahead.
+const THREADS: &str = "HEADRACE_THREADS";
 /// A piece that a thread has begun with and not decoded by then is parsed without. There may be no thread: after a fork.
 const PATIENCE: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_micros(50);
@@ -223,7 +227,8 @@ fn put_back<T>(shelf: &Mutex<Vec<T>>, thing: Option<T>) {
     }
 }
 
-/// The threads that decode ahead: none on a machine with one core, nor in a process that was forked off one that has them.
+/// The threads that decode ahead: none on a machine with one core, nor in a process that was forked off one that has
+/// them.
 fn pool() -> Option<&'static ThreadPool> {
     static POOL: OnceLock<Option<(u32, ThreadPool)>> = OnceLock::new();
     let (owner, pool) = POOL.get_or_init(make_pool).as_ref()?;
@@ -231,8 +236,13 @@ fn pool() -> Option<&'static ThreadPool> {
 }
 
 fn make_pool() -> Option<(u32, ThreadPool)> {
-    let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    let threads = (cores - 1).min(MAX_THREADS);
+    let told = std::env::var(THREADS).ok();
+    let threads = told.and_then(|told| told.trim().parse::<usize>().ok());
+    let threads = threads.map(|threads| threads.min(MOST_THREADS));
+    let threads = threads.unwrap_or_else(|| {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        (cores - 1).min(MAX_THREADS)
+    });
     if threads == 0 {
         return None;
     }
