@@ -47,7 +47,8 @@ def table(contest: Contest, megabytes: int, rounds: int) -> Iterator[str]:
     for kind in contest.kinds:
         times = run(contest, kind, megabytes, rounds)
         size = sum(path.stat().st_size for path in corpus(kind, megabytes))
-        medians = {name: [statistics.median(column) for column in zip(*rounds)] for name, rounds in times.items()}
+        columns = {name: zip(*rounds, strict=True) for name, rounds in times.items()}
+        medians = {name: [statistics.median(column) for column in both] for name, both in columns.items()}
         for name, (seconds, spent) in medians.items():
             ratios = f"{medians[BASE][0] / seconds:.2f} | {medians[BASE][1] / spent:.2f}"
             row = f"| {contest.name} | {kind} | `{name}` | {size / seconds / 1e6:,.0f} | {ratios} |"
