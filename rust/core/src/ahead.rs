@@ -8,9 +8,10 @@
 //! done before a thread would have woken up.
 
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use std::{process, thread};
 
@@ -50,6 +51,7 @@ pub struct Ahead {
     /// Read: the beginning of a line.
     rest: Vec<u8>,
     workshop: Arc<Workshop>,
+    pool: Option<Arc<Pool>>,
     done: bool,
     failed: Option<SourceError>,
 }
@@ -90,6 +92,7 @@ impl Ahead {
             current: None,
             rest: Vec::new(),
             workshop: Arc::default(),
+            pool: None,
             done: false,
             failed: None,
         }
@@ -100,10 +103,11 @@ impl Ahead {
         if let Some(job) = self.current.take().and_then(Arc::into_inner) {
             put_back(&self.workshop.room, job.decoded.into_inner());
         }
-        let pool = match self.given < SLOW_START || !self.source.is_file() {
-            true => None,
-            false => pool(),
-        };
+        if self.given >= SLOW_START && self.pool.is_none() && self.source.is_file() {
+            self.pool = Pool::shared();
+        }
+        let pool = self.pool.clone().filter(|pool| pool.is_here());
+        let pool = pool.as_ref().map(|pool| &*pool.threads);
         let most = pool.map_or(1, |pool| PIECES * pool.current_num_threads());
         while self.jobs.len() < most && !self.done {
             let Some(raw) = self.read() else {
@@ -227,31 +231,58 @@ fn put_back<T>(shelf: &Mutex<Vec<T>>, thing: Option<T>) {
     }
 }
 
-/// The threads that decode ahead: none on a machine with one core, nor in a process that was forked off one that has
-/// them.
-fn pool() -> Option<&'static ThreadPool> {
-    static POOL: OnceLock<Option<(u32, ThreadPool)>> = OnceLock::new();
-    let (owner, pool) = POOL.get_or_init(make_pool).as_ref()?;
-    (*owner == process::id()).then_some(pool)
+/// The threads that decode ahead, of all sources of the process that are read ahead: they are there as long as one is.
+struct Pool {
+    /// The process that has them: one that is forked off it has not.
+    owner: u32,
+    threads: ManuallyDrop<ThreadPool>,
 }
 
-fn make_pool() -> Option<(u32, ThreadPool)> {
-    let told = std::env::var(THREADS).ok();
-    let threads = told.and_then(|told| told.trim().parse::<usize>().ok());
-    let threads = threads.map(|threads| threads.min(MOST_THREADS));
-    let threads = threads.unwrap_or_else(|| {
-        let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        (cores - 1).min(MAX_THREADS)
-    });
-    if threads == 0 {
-        return None;
+impl Pool {
+    /// None on a machine with one core, and when this is no moment to ask.
+    fn shared() -> Option<Arc<Pool>> {
+        static POOL: Mutex<Weak<Pool>> = Mutex::new(Weak::new());
+        let mut shared = POOL.try_lock().ok()?; // nobody waits for it: a fork may leave it locked
+        let pool = shared.upgrade().filter(|pool| pool.is_here());
+        let pool = pool.or_else(|| Some(Arc::new(Pool::new()?)))?;
+        *shared = Arc::downgrade(&pool);
+        Some(pool)
     }
-    let pool = ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .thread_name(|_| "headrace-decode".to_owned())
-        .panic_handler(|_| ()) // who waits for the piece reads it, and sees the same
-        .build();
-    Some((process::id(), pool.ok()?))
+
+    fn new() -> Option<Pool> {
+        let told = std::env::var(THREADS).ok();
+        let threads = told.and_then(|told| told.trim().parse::<usize>().ok());
+        let threads = threads.map(|threads| threads.min(MOST_THREADS));
+        let threads = threads.unwrap_or_else(|| {
+            let cores = thread::available_parallelism().map_or(1, NonZero::get);
+            (cores - 1).min(MAX_THREADS)
+        });
+        if threads == 0 {
+            return None;
+        }
+        let threads = ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|_| "headrace-decode".to_owned())
+            .panic_handler(|_| ()) // who waits for the piece reads it, and sees the same
+            .build();
+        Some(Pool {
+            owner: process::id(),
+            threads: ManuallyDrop::new(threads.ok()?),
+        })
+    }
+
+    fn is_here(&self) -> bool {
+        self.owner == process::id()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if self.is_here() {
+            // SAFETY: it is not used again.
+            unsafe { ManuallyDrop::drop(&mut self.threads) };
+        }
+    }
 }
 
 #[cfg(test)]

@@ -273,16 +273,7 @@ impl Intake {
         consumer: &mut impl Consumer<E>,
     ) -> Result<(), E> {
         self.go_on()?;
-        let Intake {
-            framer,
-            reader,
-            failed,
-        } = self;
-        let mut lines = Reading {
-            reader,
-            failed,
-            consumer,
-        };
+        let (framer, mut lines) = self.reading(consumer);
         let result = framer.feed(chunk, &mut lines);
         self.reader.report.blank_bytes += self.framer.take_bom();
         result
@@ -302,16 +293,7 @@ impl Intake {
             return self.feed(piece.bytes(), consumer).map(|()| None);
         }
         self.go_on()?;
-        let Intake {
-            framer,
-            reader,
-            failed,
-        } = self;
-        let mut lines = Reading {
-            reader,
-            failed,
-            consumer,
-        };
+        let (framer, mut lines) = self.reading(consumer);
         let mut size = 0;
         for (at, (body, known)) in (from..).zip(piece.lines(from)) {
             if size >= about {
@@ -330,20 +312,30 @@ impl Intake {
         consumer: &mut impl Consumer<E>,
     ) -> Result<(), E> {
         self.go_on()?;
+        let (framer, mut lines) = self.reading(consumer);
+        framer.close(&mut lines)?;
+        let Reading {
+            reader,
+            failed,
+            consumer,
+        } = lines;
+        reader.document(failed, consumer)?;
+        reader.decoder = Decoder::new(); // a run may be kept for long, and needs no templates
+        Ok(())
+    }
+
+    fn reading<'i, C>(&'i mut self, consumer: &'i mut C) -> (&'i mut Framer, Reading<'i, C>) {
         let Intake {
             framer,
             reader,
             failed,
         } = self;
-        let mut lines = Reading {
+        let reading = Reading {
             reader,
             failed,
             consumer,
         };
-        framer.close(&mut lines)?;
-        reader.document(failed, consumer)?;
-        reader.decoder = Decoder::new(); // a run may be kept for long, and needs no templates
-        Ok(())
+        (framer, reading)
     }
 
     fn go_on(&self) -> Result<(), Error> {
