@@ -64,6 +64,11 @@ fn memory_is_bounded_and_shared() {
         .into_iter()
         .map(|writer| writer.join().unwrap())
         .collect();
+    // What was written may be in the pipes still.
+    let read = |(id, sent): &(usize, Vec<u8>)| live.activity(*id).unwrap().0 == sent.len() as u64;
+    while !sent.iter().all(read) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let (memory, spilled) = live.waiting().unwrap();
     // a piece that grows doubles
     assert!(memory <= 2 * 200_000 && spilled > 0, "{memory} {spilled}");
