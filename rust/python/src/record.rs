@@ -68,7 +68,8 @@ impl Record {
     /// What the harness calls this kind of record.
     #[getter]
     fn r#type<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
-        let kind = native_type(self.json.value())?;
+        let kind = self.json.get("type").and_then(|kind| kind.as_str());
+        let kind = kind.or_else(|| native_type(self.json.value()))?;
         Some(Builder::with(|builder| builder.name(py, &kind.lossy())))
     }
 
@@ -77,23 +78,27 @@ impl Record {
     }
 
     fn __getitem__(&self, py: Python<'_>, key: &str) -> PyResult<Py<PyAny>> {
-        match self.json.value().get(key) {
+        match self.json.get(key) {
             Some(value) => object(py, value),
             None => Err(PyKeyError::new_err(key.to_owned())),
         }
     }
 
     fn __contains__(&self, key: &str) -> bool {
-        self.json.value().get(key).is_some()
+        self.json.get(key).is_some()
     }
 
     /// The value at a path of keys; None if it is not there.
     #[pyo3(signature = (*path))]
     fn get(&self, py: Python<'_>, path: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
-        let mut value = Some(self.json.value());
-        for key in path.iter_borrowed() {
+        let mut value = path.is_empty().then(|| self.json.value());
+        for (number, key) in path.iter_borrowed().enumerate() {
             let key = key.cast::<PyString>()?;
-            value = value.and_then(|value| value.get(key.to_str().ok()?));
+            let key = key.to_str().ok(); // None: no JSON text has such a key
+            value = match number {
+                0 => key.and_then(|key| self.json.get(key)),
+                _ => value.and_then(|value| value.get(key?)),
+            };
         }
         match value {
             Some(value) => object(py, value),

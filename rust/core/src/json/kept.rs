@@ -72,6 +72,18 @@ impl Kept {
         }
     }
 
+    /// [`Value::get`] of the value. Often its other members need not be looked at for that.
+    pub fn get(&self, key: &str) -> Option<Value<'_>> {
+        let Some(pattern) = &self.pattern else {
+            return self.value().get(key);
+        };
+        // All texts that fit have the same members in the same places.
+        let spot = pattern.spot_of(key)?;
+        let slots = &self.block[..self.count];
+        let at = Fitted { pattern, slots }.at(spot, self.text());
+        at.or_else(|| self.value().at(spot))
+    }
+
     /// The pattern that the value fits, and the values in its slots.
     #[inline]
     pub fn slots(&self) -> Option<(&Pattern, impl Iterator<Item = Value<'_>>)> {

@@ -706,6 +706,12 @@ impl Pattern {
         slots.map(|step| Spot(step.node))
     }
 
+    /// Where the last member with this key is, in all texts that fit.
+    pub(super) fn spot_of(&self, key: &str) -> Option<Spot> {
+        let root = self.learned(0);
+        root.get(key).map(|value| root.spot_of(value))
+    }
+
     /// The value that is the same in all texts that fit; None if it is not, or if it is nowhere.
     pub fn constant(&self, spot: Spot) -> Option<Value<'_>> {
         let at = spot.0 as usize;
