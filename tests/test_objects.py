@@ -226,3 +226,34 @@ def test_an_error_in_between_leaves_the_next_records_right() -> None:
         for _ in headrace.records("\n".join([*good, "{"]).encode(), strict=True):
             pass
     assert read(good) == [json.loads(line) for line in good]
+
+
+def test_members_of_records_like_others_are_what_their_dicts_say() -> None:
+    """A record that is like those before it is not looked at as a whole for one of its members."""
+    lines = [
+        {
+            "type": "a",
+            "same": {"x": [1, {"y": "z"}]},
+            "n": n,
+            "text": f"t{n}",
+            "in": {"n": n, "same": 1},
+            "list": [n, 2],
+        }
+        for n in range(50)
+    ]
+    data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    data += b'{"type": "b", "n": 1, "n": 2}\n' * 5 + b'{"n": 1, "type": null, "method": "m"}\n' * 5
+    for record in headrace.records(data):
+        whole = record.to_dict()
+        assert record.type == whole["type"] or record.type == whole["method"]
+        for key, value in whole.items():
+            assert record[key] == record.get(key) == value
+            assert key in record
+        for path in (("in", "n"), ("in", "same"), ("same", "x"), ("in", "none"), ("text", "x"), ("none", "x")):
+            inner = whole.get(path[0])
+            assert record.get(*path) == (inner.get(path[1]) if isinstance(inner, dict) else None)
+        assert record.get() == whole
+        assert "none" not in record
+        assert record.get("none") is None
+        with pytest.raises(KeyError):
+            record["none"]
