@@ -444,6 +444,24 @@ mod tests {
     }
 
     #[test]
+    fn a_file_without_line_ends_is_handed_out_in_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("long");
+        let file = fs::File::create(&path).unwrap();
+        file.set_len(150 << 20).unwrap(); // of zeros, which take no room on most disks
+        let mut source = Ahead::new(Source::open(&path).unwrap());
+        let mut size = 0;
+        while source.advance().unwrap() {
+            assert_eq!(source.rest.capacity(), 0);
+            if let Some(Piece::Bytes(bytes)) = source.piece() {
+                assert!(bytes.len() <= 64 << 20);
+                size += bytes.len();
+            }
+        }
+        assert_eq!(size, 150 << 20);
+    }
+
+    #[test]
     fn a_stream_is_handed_out_as_it_comes() {
         let (read, mut write) = std::io::pipe().unwrap();
         let mut source = Ahead::new(Source::reader(read, "pipe"));

@@ -45,8 +45,14 @@ impl Decoder {
         &self.name
     }
 
-    /// Whether chunks are given on as they are.
-    pub(super) fn is_plain(&self) -> bool {
+    /// Whether chunks are given on as they are, of which this is the next.
+    pub(super) fn is_plain(&mut self, next: &[u8]) -> bool {
+        if let Format::Open(head) = &self.format {
+            let packed = next.starts_with(GZIP) || is_zstd(next);
+            if head.is_empty() && next.len() >= MAGIC_BYTES && !packed {
+                self.format = Format::Plain;
+            }
+        }
         matches!(self.format, Format::Plain)
     }
 

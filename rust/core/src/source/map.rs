@@ -10,6 +10,8 @@ use memmap2::Mmap;
 
 /// About the size of a piece: what is copied out of the map stays in the processor's cache until it is parsed.
 const PIECE: usize = 1 << 18;
+/// Of a longer line, a piece has a part: who copies it needs bounded memory.
+const MOST: usize = 1 << 26;
 
 pub(super) struct Mapped {
     map: Arc<Mmap>,
@@ -43,18 +45,23 @@ impl Mapped {
 
     /// The next piece, empty at the end.
     pub(super) fn piece(&self) -> &[u8] {
-        &self.map[self.at..][..self.size(PIECE)]
+        &self.rest()[..self.size(PIECE)]
+    }
+
+    /// All that is left.
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.map[self.at..]
     }
 
     /// The size of the next piece of about so many bytes: of whole lines, so that the framer needs to copy none.
     fn size(&self, about: usize) -> usize {
-        let rest = &self.map[self.at..];
+        let rest = self.rest();
         if rest.len() <= about {
             return rest.len();
         }
         memrchr(b'\n', &rest[..about])
-            .or_else(|| memchr(b'\n', &rest[about..]).map(|at| about + at))
-            .map_or(rest.len(), |at| at + 1)
+            .or_else(|| memchr(b'\n', &rest[about..rest.len().min(MOST)]).map(|at| about + at))
+            .map_or(rest.len().min(MOST), |at| at + 1)
     }
 
     /// Takes the next piece, of about so many bytes.

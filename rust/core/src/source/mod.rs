@@ -89,11 +89,11 @@ impl Source {
         matches!(self.input, Input::Mapped(_))
     }
 
-    /// Takes about so many bytes as they are in memory, whole lines if there are such. None: of what is compressed or
-    /// must be read, at the beginning and at the end; then [`step`](Source::step) tells more.
+    /// Takes about so many bytes as they are in memory, whole lines if there are such. None of what is compressed or
+    /// must be read, and at the end; then [`step`](Source::step) tells more.
     pub fn extent(&mut self, about: usize) -> Option<Extent> {
         match &mut self.input {
-            Input::Mapped(map) if self.decoder.is_plain() => {
+            Input::Mapped(map) if self.decoder.is_plain(map.rest()) => {
                 let extent = map.extent(about);
                 (!extent.bytes().is_empty()).then_some(extent)
             }
