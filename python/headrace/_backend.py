@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-__all__ = ["Borders", "Engine", "Intake", "Loan", "Reader", "Record", "Tap", "backend", "dialects"]
+__all__ = ["Borders", "Engine", "Intake", "Reader", "Record", "Tap", "backend", "dialects"]
 
 _WANTED = os.environ.get("HEADRACE_BACKEND", "")
 if _WANTED not in ("", "native", "python"):
@@ -23,7 +23,7 @@ backend: Literal["native", "python"] = "python"
 if _WANTED != "python":
     try:
         from ._native import DIALECTS as dialects
-        from ._native import Borders, Engine, Intake, Loan, Reader, Record, Tap
+        from ._native import Borders, Engine, Intake, Reader, Record, Tap
 
         backend = "native"
     except ImportError as error:
@@ -42,4 +42,4 @@ if backend == "python" and not TYPE_CHECKING:
     from .pure.borders import Borders
     from .pure.engine import DIALECTS as dialects
     from .pure.engine import Engine, Reader, Record
-    from .pure.intake import Intake, Loan, Tap
+    from .pure.intake import Intake, Tap

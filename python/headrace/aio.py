@@ -26,6 +26,7 @@ from .result import Run, SoFar
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
+    from ._native import Loan
     from .types import OutputEvent
 
 __all__ = ["AsyncEvents", "AsyncProcess", "AsyncSource", "aevents"]
@@ -59,7 +60,7 @@ class _Hub:
         self._loop = loop
         self.intake = intake
         self._waiting: dict[int, _Weak] = {}
-        self._lent: dict[int, _backend.Loan] = {}
+        self._lent: dict[int, Loan] = {}
         self._descriptor = -1
 
     @classmethod

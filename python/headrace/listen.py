@@ -57,7 +57,6 @@ class Listeners:
     def __init__(self) -> None:
         self._by_name: dict[str, list[Listener]] = {name: [] for name in NAMES}
         self._all: list[Listener] = []
-        self.are_any = False
 
     def add(self, name: str, call: Callable[[Any], object]) -> None:
         if name not in self._by_name:
@@ -65,7 +64,6 @@ class Listeners:
         listener = Listener(name, call)
         self._by_name[name].append(listener)
         self._all.append(listener)
-        self.are_any = True
 
     def has(self, name: str) -> bool:
         return bool(self._by_name[name])
@@ -75,8 +73,12 @@ class Listeners:
             listener.put(item)
 
     @property
+    def are_any(self) -> bool:
+        return bool(self._all)
+
+    @property
     def are_behind(self) -> bool:
-        return self.are_any and any(listener.is_behind for listener in self._all)
+        return any(listener.is_behind for listener in self._all)
 
     @property
     def are_done(self) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..types import OutputEvent
     from .engine import Engine
 
-__all__ = ["Intake", "Loan", "Tap"]
+__all__ = ["Intake", "Tap"]
 
 _BLOCK = 1 << 18  # one read takes at most this
 _PIPE = 1 << 18  # what a pipe is enlarged to
@@ -46,13 +46,6 @@ class _Stream:
         self.total = 0
         self.last = time.monotonic()
         self.in_news = False
-
-
-class Loan:
-    """Of the native intake only."""
-
-    def fileno(self) -> int:
-        raise NotImplementedError
 
 
 class Tap:
@@ -177,9 +170,8 @@ class Intake:
     def tap(self, stream: int) -> Tap:
         return Tap(self, stream)
 
-    def lend(self, stream: int) -> Loan | None:
+    def lend(self, stream: int) -> None:
         """Never: it would save time, and who has little takes the native one."""
-        return None
 
     def give_back(self, stream: int) -> None:
         pass

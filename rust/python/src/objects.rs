@@ -209,10 +209,7 @@ impl Builder {
     ) -> PyResult<Bound<'py, PyAny>> {
         // The most frequent kinds first, and without calls.
         if let Some(text) = value.as_str() {
-            if !text.has_escapes() {
-                return Ok(self.text(py, text.raw()).into_any());
-            }
-            return self.escaped(py, text, layer);
+            return self.string(py, text, layer);
         }
         if let Some(value) = value.as_i64() {
             return Ok(value.into_pyobject(py)?.into_any());
@@ -316,6 +313,7 @@ impl Builder {
         made
     }
 
+    #[inline(always)]
     fn string<'py>(
         &mut self,
         py: Python<'py>,
