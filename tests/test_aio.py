@@ -93,7 +93,7 @@ def test_hundreds_of_harnesses_share_their_threads_while_the_loop_is_busy(tmp_pa
         before = threads()
         for got in await asyncio.gather(*(one() for _ in range(count))):
             assert got == [str(n) for n in range(100)]
-        assert most <= before + 2  # one drains, one looks after time limits
+        assert most <= before + 5  # one drains, one looks after time limits, three at most parse ahead
 
     with nothing_left():
         go(main())

@@ -253,9 +253,14 @@ class Tap:
     def has_more(self) -> bool:
         """Something was taken from the intake that was not given yet."""
 
-    def feed(self, engine: Engine, about: int = 32_768) -> list[Any] | None:
-        """Feeds the engine with the next lines, and gives what it makes of them; None when there are none now. Raises
-        what `Intake.take` and `Engine.feed` raise."""
+    @property
+    def is_ahead(self) -> bool:
+        """The engine was fed with more than `feed` has given the events of: what is taken now comes after those."""
+
+    def feed(self, engine: Engine, about: int = 32_768, *, ahead: bool = True) -> list[Any] | None:
+        """Feeds the engine with the next lines, and gives what it makes of them; None when there are none now. With
+        ``ahead``, another thread parses what waits behind them, if that is much. Raises what `Intake.take` and
+        `Engine.feed` raise."""
 
     def take(self, about: int = 32_768) -> bytes | None:
         """The next lines; None when there are none now."""

@@ -235,7 +235,9 @@ def events(
         on_malformed: called with ``{line, offset, reason, text}`` for each malformed line.
 
     Returns:
-        An iterator; its ``run``, ``report`` and ``dialect`` tell of what was read so far.
+        An iterator; its ``run``, ``report`` and ``dialect`` tell of what was read so far. That may be ahead of the
+        events that were handed out: by some lines, and in a big file, which another thread parses, by half a megabyte.
+        A `Parser` gives both of the same line.
 
     Raises:
         SourceError: the source can't be read.

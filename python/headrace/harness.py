@@ -312,10 +312,11 @@ class Harness(SoFar):
         if self._out_over or self._tap is None:
             return False
         try:
-            if self._guard.cause_at or self._listeners.has("stdout"):
+            raw = bool(self._guard.cause_at) or self._listeners.has("stdout")
+            if raw and not self._tap.is_ahead:
                 took = self._feed(self._tap.take())
-            else:
-                took = self._give(self._tap.feed(self._engine))
+            else:  # what was parsed ahead was printed before
+                took = self._give(self._tap.feed(self._engine, ahead=not raw))
             if took:
                 self._hear()
             elif self._tap.is_over:

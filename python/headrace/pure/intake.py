@@ -51,6 +51,9 @@ class _Stream:
 class Tap:
     """Takes a stream a few lines at a time; see the native class."""
 
+    is_ahead = False
+    """Never: the GIL leaves another thread no time to parse in."""
+
     def __init__(self, intake: Intake, stream: int) -> None:
         self._intake = intake
         self._stream = stream
@@ -62,7 +65,7 @@ class Tap:
     def has_more(self) -> bool:
         return self._at < len(self._block)
 
-    def feed(self, engine: Engine, about: int = _SLICE) -> list[OutputEvent] | None:
+    def feed(self, engine: Engine, about: int = _SLICE, *, ahead: bool = True) -> list[OutputEvent] | None:
         lines = self.take(about)
         return None if lines is None else engine.feed(lines)
 

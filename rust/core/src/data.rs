@@ -165,6 +165,17 @@ impl<'a> Data<'a> {
         }
     }
 
+    /// The same value without a tie to its record.
+    pub fn to_static(&self) -> Data<'static> {
+        match self {
+            Data::Null => Data::Null,
+            Data::Bool(value) => Data::Bool(*value),
+            Data::Number(number) => Data::Number(*number),
+            Data::Text(text) => Data::Text(text.to_static()),
+            other => Data::Raw(other.to_raw().into_vec().into()),
+        }
+    }
+
     /// The JSON text of it, kept for later.
     pub fn to_raw(&self) -> Box<[u8]> {
         let mut out = Vec::new();

@@ -106,21 +106,14 @@ impl<'a> Stamp<'a> {
 
     /// The same stamp without a tie to its record.
     pub fn to_static(&self) -> Stamp<'static> {
-        let own = |text: &Option<Text<'a>>| text.as_ref().map(|t| Text::from(t.to_string()));
+        let own = |text: &Option<Text<'a>>| text.as_ref().map(Text::to_static);
         Stamp {
             session_id: own(&self.session_id),
             message_id: own(&self.message_id),
             timestamp: own(&self.timestamp),
             model: own(&self.model),
             parent: own(&self.parent),
-            extra: self
-                .extra
-                .iter()
-                .map(|(key, value)| {
-                    let raw = value.to_raw().into_vec();
-                    (Text::from(key.to_string()), Data::Raw(raw.into()))
-                })
-                .collect(),
+            extra: to_static(&self.extra),
         }
     }
 
@@ -143,6 +136,12 @@ impl<'a> Stamp<'a> {
                 .iter()
                 .any(|(key, value)| key.is_lossy() || value.is_lossy())
     }
+}
+
+/// The same members without a tie to their record.
+fn to_static(members: &[(Text<'_>, Data<'_>)]) -> Vec<(Text<'static>, Data<'static>)> {
+    let own = |(key, value): &(Text<'_>, Data<'_>)| (key.to_static(), value.to_static());
+    members.iter().map(own).collect()
 }
 
 /// Where a record stands in its stream.
@@ -235,6 +234,19 @@ impl<'a> Item<'a> {
         Item::Text(text.into())
     }
 
+    /// The same item without a tie to its record.
+    pub fn to_static(&self) -> Item<'static> {
+        match self {
+            Item::Text(text) => Item::Text(text.to_static()),
+            Item::Image(image) => Item::Image(image.to_static()),
+            Item::Diff { path, old, new } => Item::Diff {
+                path: path.to_static(),
+                old: old.as_ref().map(Text::to_static),
+                new: new.to_static(),
+            },
+        }
+    }
+
     pub fn is_lossy(&self) -> bool {
         match self {
             Item::Text(text) => text.is_lossy(),
@@ -247,6 +259,15 @@ impl<'a> Item<'a> {
 }
 
 impl Image<'_> {
+    /// The same image without a tie to its record.
+    pub fn to_static(&self) -> Image<'static> {
+        Image {
+            data: self.data.to_static(),
+            mime: self.mime.to_static(),
+            uri: self.uri.as_ref().map(Text::to_static),
+        }
+    }
+
     pub fn is_lossy(&self) -> bool {
         self.data.is_lossy()
             || self.mime.is_lossy()
@@ -264,6 +285,16 @@ pub struct Location<'a> {
     pub path: Text<'a>,
     /// 1-based, only if the harness printed it.
     pub line: Option<i64>,
+}
+
+impl Location<'_> {
+    /// The same location without a tie to its record.
+    pub fn to_static(&self) -> Location<'static> {
+        Location {
+            path: self.path.to_static(),
+            line: self.line,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -325,6 +356,15 @@ pub struct PlanEntry<'a> {
 }
 
 impl PlanEntry<'_> {
+    /// The same entry without a tie to its record.
+    pub fn to_static(&self) -> PlanEntry<'static> {
+        PlanEntry {
+            content: self.content.to_static(),
+            status: self.status.clone(),
+            priority: self.priority.clone(),
+        }
+    }
+
     pub fn to_data(&self) -> Data<'_> {
         crate::data::map([
             ("content", self.content.borrow().into()),
@@ -349,6 +389,17 @@ pub struct Tokens<'a> {
 }
 
 impl Tokens<'_> {
+    /// The same counts without a tie to their record.
+    pub fn to_static(&self) -> Tokens<'static> {
+        Tokens {
+            prompt: self.prompt,
+            completion: self.completion,
+            cached: self.cached,
+            cost: self.cost,
+            extra: to_static(&self.extra),
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.prompt.is_none()
             && self.completion.is_none()
@@ -444,6 +495,15 @@ impl<'a> State<'a> {
             self.details.push((key, value));
         }
         self
+    }
+
+    /// The same state without a tie to its record.
+    pub fn to_static(&self) -> State<'static> {
+        let own = |(key, value): &(&'static str, Data<'a>)| (*key, value.to_static());
+        State {
+            name: self.name,
+            details: self.details.iter().map(own).collect(),
+        }
     }
 
     pub fn get(&self, key: &str) -> Option<&Data<'a>> {

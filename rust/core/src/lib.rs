@@ -2,7 +2,8 @@
 //!
 //! The way of the data, one direction and no way back:
 //! [`source`] -> [`frame`] -> [`json`] -> [`record`] -> [`detect`] -> [`dialect`] -> [`emit`] -> [`run`],
-//! wired together in [`parser`]; [`ahead`] has other threads do the first of it for big files. Each stage knows only the one before it; nothing here knows of Python.
+//! wired together in [`parser`]; [`ahead`] has other threads do some of it early, and what they tell waits in a
+//! [`backlog`]. Each stage knows only the one before it; nothing here knows of Python.
 //!
 //! ```
 //! use headrace_core::event::Kinds;
@@ -24,6 +25,7 @@
 //! ```
 
 pub mod ahead;
+pub mod backlog;
 pub mod borders;
 pub mod data;
 pub mod detect;

@@ -2,7 +2,11 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use headrace_core::ahead::{Ahead, Early, Pool};
+use headrace_core::backlog::Backlog;
+use headrace_core::detect::Detection;
 use headrace_core::dialect;
 use headrace_core::event::{Event, Kind, Kinds, Sink};
 use headrace_core::parser::{Output, Parser};
@@ -14,17 +18,143 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors::{self, Failure};
-use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
+use crate::feed::{Feed, Input, Pull, advance, buffer, bytes_of};
 use crate::objects::Builder;
 use crate::record::Record;
 
+/// So many events of a backlog become Python objects at a time, for the reason that `SLICE` has in `feed`.
+const EVENTS: usize = 16;
+/// About how much another thread parses at a time: it wakes up with cold caches.
+const EARLY: u64 = 1 << 18;
+/// Where an event comes of more bytes than these, in the mean, there is little to make, and what there is was copied
+/// twice: threads that decode ahead help more.
+const SPARSE: u64 = 1 << 10;
+/// After that, so many bytes are parsed without.
+const PAUSE: u64 = 1 << 23;
+
 #[pyclass(subclass, module = "headrace._native")]
 pub struct Engine {
-    parser: Parser,
+    /// None while another thread has it.
+    parser: Option<Box<Parser>>,
+    early: Option<Early<Job>>,
+    /// What was parsed early last, if it was a block.
+    block: Option<Vec<u8>>,
+    /// What the parser said when it went away.
+    said: Said,
+    told: Told,
+    /// Before this offset of the stream, nothing is parsed early.
+    early_from: u64,
+    spans: bool,
     on_malformed: Option<Py<PyAny>>,
     /// Native types of the records that are given out before their events.
     types: HashSet<String>,
     pull: Pull,
+}
+
+/// What another thread does: parses what is next.
+struct Job {
+    parser: Box<Parser>,
+    work: Work,
+    told: Backlog,
+    result: Result<bool, record::Error>,
+}
+
+/// What is parsed.
+enum Work {
+    Block(Vec<u8>),
+    /// Its next pieces.
+    Source(Box<Ahead>),
+}
+
+impl Job {
+    fn run(&mut self) {
+        let Job {
+            parser,
+            work,
+            told,
+            result,
+        } = self;
+        *result = match work {
+            Work::Block(block) => parser.feed(block, told).map(|()| true),
+            Work::Source(source) => {
+                let end = parser.offset() + EARLY;
+                loop {
+                    let more = advance(source, &mut |input| give(parser, input, told));
+                    if !matches!(more, Ok(true)) || parser.offset() >= end {
+                        break more;
+                    }
+                }
+            }
+        };
+    }
+}
+
+/// What was parsed early and is not handed out yet.
+#[derive(Default)]
+struct Told {
+    backlogs: VecDeque<Backlog>,
+    /// How much of the first is handed out.
+    at: usize,
+    spare: Backlog,
+    /// What comes after it.
+    failed: Option<record::Error>,
+}
+
+impl Told {
+    fn is_empty(&self) -> bool {
+        self.backlogs.is_empty()
+    }
+
+    /// Not even an error is left.
+    fn is_over(&self) -> bool {
+        self.is_empty() && self.failed.is_none()
+    }
+
+    fn push(&mut self, backlog: Backlog) {
+        if backlog.is_empty() {
+            self.spare = backlog;
+        } else {
+            self.backlogs.push_back(backlog);
+        }
+    }
+
+    /// The next events, as many at most; false if there are none.
+    fn tell(&mut self, most: usize, output: &mut dyn Output) -> bool {
+        let Some(first) = self.backlogs.front() else {
+            return false;
+        };
+        let end = first.len().min(self.at.saturating_add(most));
+        first.tell(self.at..end, output);
+        self.at = end;
+        if end == first.len()
+            && let Some(mut first) = self.backlogs.pop_front()
+        {
+            self.at = 0;
+            first.clear();
+            self.spare = first;
+        }
+        true
+    }
+}
+
+/// What the parser says of the stream, and what it went away for.
+#[derive(Default)]
+struct Said {
+    is_block: bool,
+    detection: Option<Detection>,
+    ending: Option<&'static str>,
+    offset: u64,
+}
+
+impl Said {
+    fn by(parser: &Parser, work: &Work) -> Self {
+        Said {
+            is_block: matches!(work, Work::Block(_)),
+            detection: parser.detection().cloned(),
+            ending: parser.ending(),
+            offset: parser.offset(),
+        }
+    }
 }
 
 /// What a call to the parser gave, as Python objects.
@@ -108,25 +238,25 @@ fn give(
     }
 }
 
-/// Gives the parser its input, and pushes what comes out onto the queue.
-fn parse(
+/// Has something tell its output of events, and pushes them onto the queue.
+fn collect<T>(
     py: Python<'_>,
-    parser: &mut Parser,
     types: &HashSet<String>,
+    spans: bool,
     on_malformed: Option<&Py<PyAny>>,
-    input: Input<'_>,
     out: &mut VecDeque<Py<PyAny>>,
-) -> Result<Option<usize>, Failure> {
+    tell: impl FnOnce(&mut dyn Output) -> Result<T, record::Error>,
+) -> Result<T, Failure> {
     let mut collector = Collector {
         py,
         builder: Builder::take(),
         types,
-        spans: parser.has_spans(),
+        spans,
         on_malformed,
         out,
         failed: None,
     };
-    let result = give(parser, input, &mut collector);
+    let result = tell(&mut collector);
     collector.builder.put_back();
     match collector.failed {
         Some(error) => Err(error.into()),
@@ -135,15 +265,157 @@ fn parse(
 }
 
 impl Engine {
+    fn of(parser: Parser) -> Self {
+        Engine {
+            spans: parser.has_spans(),
+            parser: Some(Box::new(parser)),
+            early: None,
+            block: None,
+            said: Said::default(),
+            told: Told::default(),
+            early_from: 0,
+            on_malformed: None,
+            types: HashSet::new(),
+            pull: Pull::default(),
+        }
+    }
+
+    /// The parser, once whoever has it is done with its piece.
+    fn parser(&mut self, py: Python<'_>) -> PyResult<&mut Parser> {
+        self.settle(py)?;
+        let parser = self.parser.as_deref_mut();
+        parser.ok_or_else(|| errors::forked(py))
+    }
+
+    /// Events, after those that were made before, of what another thread parses from now on.
+    fn go_early(&mut self, parser: Box<Parser>, work: Work, pool: Arc<Pool>) {
+        self.said = Said::by(&parser, &work);
+        let job = Job {
+            parser,
+            work,
+            told: std::mem::take(&mut self.told.spare),
+            result: Ok(true),
+        };
+        self.early = Some(Early::new(job, Job::run, pool));
+    }
+
+    /// Has the parser back, and in the backlog what it told meanwhile. Whether there is more; None if it was here.
+    fn settle(&mut self, py: Python<'_>) -> PyResult<Option<bool>> {
+        let Some(early) = self.early.take() else {
+            return Ok(None);
+        };
+        // A block is soon done. While a source is waited for, other threads of Python have their turn.
+        let job = match self.said.is_block {
+            true => early.finish(),
+            false => py.detach(|| early.finish()),
+        };
+        let Job {
+            parser,
+            work,
+            told,
+            result,
+        } = job.map_err(|_| errors::forked(py))?;
+        let size = parser.offset() - self.said.offset;
+        if size > told.len() as u64 * SPARSE {
+            self.early_from = parser.offset() + PAUSE;
+        }
+        self.parser = Some(parser);
+        self.told.push(told);
+        match work {
+            Work::Source(source) => self.pull.give_back(source),
+            Work::Block(block) => self.block = Some(block),
+        }
+        let more = result.unwrap_or_else(|error| {
+            self.told.failed = Some(error);
+            false
+        });
+        Ok(Some(more))
+    }
+
+    /// Everything that was parsed early.
+    fn catch_up(&mut self, py: Python<'_>, out: &mut VecDeque<Py<PyAny>>) -> Result<(), Failure> {
+        self.settle(py)?;
+        while self.tell(py, out)? {}
+        match self.told.failed.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The next events of blocks that were parsed early, as many at most; None if there is nothing of the kind.
+    pub fn early_events(
+        &mut self,
+        py: Python<'_>,
+        most: usize,
+    ) -> PyResult<Option<Vec<Py<PyAny>>>> {
+        if self.told.is_over() && self.settle(py)?.is_none() {
+            return Ok(None);
+        }
+        let mut out = VecDeque::new();
+        let mut told = Ok(true);
+        while out.len() < most && matches!(told, Ok(true)) {
+            told = self.tell(py, &mut out);
+        }
+        let failed = match (told, self.told.failed.take_if(|_| out.is_empty())) {
+            (Err(failure), _) => Some(failure.raise(py)),
+            (Ok(_), Some(error)) => Some(errors::from_core(py, error)),
+            (Ok(_), None) => None,
+        };
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(Some(out.into())),
+        }
+    }
+
+    /// The block that was parsed early last, once.
+    pub fn take_block(&mut self) -> Option<Vec<u8>> {
+        self.block.take()
+    }
+
+    /// Events wait that were parsed early.
+    pub fn has_told(&self) -> bool {
+        !self.told.is_over()
+    }
+
+    /// Another thread parses, or events wait that it parsed.
+    pub fn is_early(&self) -> bool {
+        self.early.is_some() || self.has_told()
+    }
+
+    /// Has another thread parse a block, unless one parses already.
+    pub fn block_early(&mut self, block: Vec<u8>, pool: &Arc<Pool>) -> Result<(), Vec<u8>> {
+        match self.parser.take() {
+            Some(parser) => {
+                self.go_early(parser, Work::Block(block), pool.clone());
+                Ok(())
+            }
+            None => Err(block),
+        }
+    }
+
+    /// Some of what was parsed early; false if there is nothing.
+    fn tell(&mut self, py: Python<'_>, out: &mut VecDeque<Py<PyAny>>) -> Result<bool, Failure> {
+        let (types, told, spans) = (&self.types, &mut self.told, self.spans);
+        collect(
+            py,
+            types,
+            spans,
+            self.on_malformed.as_ref(),
+            out,
+            |output| Ok(told.tell(EVENTS, output)),
+        )
+    }
+
     pub fn parse_now(&mut self, py: Python<'_>, input: Input<'_>) -> PyResult<Vec<Py<PyAny>>> {
         let mut out = VecDeque::new();
-        let Engine {
-            parser,
-            on_malformed,
-            types,
-            ..
-        } = self;
-        match parse(py, parser, types, on_malformed.as_ref(), input, &mut out) {
+        let parsed = self.catch_up(py, &mut out).and_then(|()| {
+            let parser = self.parser.as_mut().ok_or_else(|| errors::forked(py))?;
+            let (types, spans, call) = (&self.types, self.spans, self.on_malformed.as_ref());
+            collect(py, types, spans, call, &mut out, |output| {
+                give(parser, input, output)
+            })
+        });
+        match parsed {
             Ok(_) => Ok(out.into()),
             Err(failure) => Err(failure.raise(py)),
         }
@@ -211,10 +483,9 @@ impl Engine {
             });
         }
         Ok(Engine {
-            parser,
             on_malformed,
             types,
-            pull: Pull::default(),
+            ..Engine::of(parser)
         })
     }
 
@@ -236,7 +507,7 @@ impl Engine {
         stderr: Option<Vec<u8>>,
     ) -> PyResult<Py<PyAny>> {
         let exit = exit(code, stderr);
-        let run = self.parser.run(&exit);
+        let run = self.parser(py)?.run(&exit);
         Builder::with(|builder| Ok(builder.run(py, &run)?.unbind()))
     }
 
@@ -250,32 +521,36 @@ impl Engine {
         stderr: Option<Vec<u8>>,
     ) -> PyResult<Py<PyAny>> {
         let exit = exit(code, stderr);
-        let part = self.parser.part(key, &exit);
+        let part = self.parser(py)?.part(key, &exit);
         let part = part.ok_or_else(|| PyKeyError::new_err(key.to_owned()))?;
         Builder::with(|builder| Ok(builder.run(py, &part)?.unbind()))
     }
 
     /// Each model call so far, as a list of dicts.
     fn ledger(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let rows = self.parser.ledger();
+        let rows = self.parser(py)?.ledger();
         Builder::with(|builder| Ok(builder.data(py, &rows)?.unbind()))
     }
 
     /// The harness's own total of each model, as a list of dicts.
     fn printed_models(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let models = self.parser.printed_models();
+        let models = self.parser(py)?.printed_models();
         Builder::with(|builder| Ok(builder.data(py, &models)?.unbind()))
     }
 
     fn report(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let report = self.parser.report().to_data();
+        let report = self.parser(py)?.report().to_data();
         Builder::with(|builder| Ok(builder.data(py, &report)?.unbind()))
     }
 
     /// (dialect, version, confidence, why), or None while the dialect is not known.
     #[getter]
     fn detection(&self) -> Option<(&'static str, Option<String>, f64, Vec<String>)> {
-        let found = self.parser.detection()?.clone();
+        let found = match &self.parser {
+            Some(parser) => parser.detection(),
+            None => self.said.detection.as_ref(),
+        };
+        let found = found?.clone();
         Some((
             found.dialect.name,
             found.version,
@@ -287,7 +562,10 @@ impl Engine {
     /// "end" after a terminal record, "turn" after a turn that ended with an outcome, None before both.
     #[getter]
     fn ending(&self) -> Option<&'static str> {
-        self.parser.ending()
+        match &self.parser {
+            Some(parser) => parser.ending(),
+            None => self.said.ending,
+        }
     }
 
     // ---------------------------------------------------------------- stopping and going on
@@ -295,12 +573,15 @@ impl Engine {
     /// How many bytes were fed.
     #[getter]
     fn offset(&self) -> u64 {
-        self.parser.offset()
+        match &self.parser {
+            Some(parser) => parser.offset(),
+            None => self.said.offset,
+        }
     }
 
     /// All that is known so far but `types` and `on_malformed`.
     fn snapshot<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let snapshot = self.parser.snapshot();
+        let snapshot = self.parser(py)?.snapshot();
         let snapshot = snapshot.map_err(|error| errors::snapshot(py, &error.to_string()))?;
         Ok(PyBytes::new(py, &snapshot))
     }
@@ -309,11 +590,10 @@ impl Engine {
     #[pyo3(signature = (snapshot, *, on_malformed=None))]
     fn restore(py: Python<'_>, snapshot: &[u8], on_malformed: Option<Py<PyAny>>) -> PyResult<Self> {
         let parser = Parser::restore(snapshot);
+        let parser = parser.ok_or_else(|| errors::snapshot(py, "the snapshot is damaged"))?;
         Ok(Engine {
-            parser: parser.ok_or_else(|| errors::snapshot(py, "the snapshot is damaged"))?,
             on_malformed,
-            types: HashSet::new(),
-            pull: Pull::default(),
+            ..Engine::of(parser)
         })
     }
 
@@ -336,13 +616,14 @@ impl Engine {
 
     /// Reads the attached source to its end for the run alone; the GIL is not held while bytes are parsed.
     fn drain_source(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.settle(py)?;
+        let parser = self.parser.as_mut().ok_or_else(|| errors::forked(py))?;
         let mut quiet = Quiet {
             told: self.on_malformed.is_some(),
             ..Quiet::default()
         };
         let mut more = true;
         while more {
-            let parser = &mut self.parser;
             let step = match self.pull.feed() {
                 Some(feed) => {
                     feed.step_silently(py, &mut |input| Ok(give(parser, input, &mut quiet)?))
@@ -351,7 +632,7 @@ impl Engine {
             };
             more = step.map_err(|failure| failure.raise(py))?;
             if !more {
-                let closed = self.parser.close(&mut quiet);
+                let closed = parser.close(&mut quiet);
                 closed.map_err(|error| errors::from_core(py, error))?;
             }
             if let Some(call) = &self.on_malformed {
@@ -368,14 +649,69 @@ impl Engine {
     }
 
     fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let Engine {
-            parser,
-            on_malformed,
-            types,
-            pull,
-        } = self;
-        pull.next(py, &mut |input, out| {
-            parse(py, parser, types, on_malformed.as_ref(), input, out)
-        })
+        loop {
+            if let Some(object) = self.pull.ready().pop_front() {
+                return Ok(Some(object));
+            }
+            if !self.told.is_empty() {
+                let mut ready = std::mem::take(self.pull.ready());
+                let told = self.tell(py, &mut ready);
+                *self.pull.ready() = ready;
+                if let Err(failure) = told {
+                    self.end(failure.raise(py));
+                }
+                continue;
+            }
+            if let Some(error) = self.told.failed.take() {
+                self.end(errors::from_core(py, error));
+            }
+            let ask = match self.settle(py)? {
+                Some(more) => {
+                    py.check_signals()?;
+                    more
+                }
+                None => self.types.is_empty(),
+            };
+            if (ask && self.source_early()) || !self.told.is_over() {
+                continue;
+            }
+            let Engine {
+                parser,
+                on_malformed,
+                types,
+                spans,
+                pull,
+                ..
+            } = self;
+            let parser = parser.as_mut().ok_or_else(|| errors::forked(py))?;
+            return pull.next(py, &mut |input, out| {
+                let call = on_malformed.as_ref();
+                collect(py, types, *spans, call, out, |output| {
+                    give(parser, input, output)
+                })
+            });
+        }
+    }
+}
+
+impl Engine {
+    /// Nothing comes any more but this error.
+    fn end(&mut self, error: PyErr) {
+        self.told = Told::default();
+        self.pull.fail(error);
+    }
+
+    /// Whether another thread parses the next piece of the source from now on.
+    fn source_early(&mut self) -> bool {
+        let due = |parser: &mut Box<Parser>| parser.offset() >= self.early_from;
+        let Some(parser) = self.parser.take_if(due) else {
+            return false;
+        };
+        let Some((source, pool)) = self.pull.lend() else {
+            self.parser = Some(parser);
+            return false;
+        };
+        self.go_early(parser, Work::Source(source), pool);
+        true
     }
 }

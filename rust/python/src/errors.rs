@@ -42,6 +42,13 @@ pub fn from_source(py: Python<'_>, error: &SourceError) -> PyErr {
     raised
 }
 
+/// What a fork has cut off from its thread.
+pub fn forked(py: Python<'_>) -> PyErr {
+    let text = "another thread was parsing this stream when the process was forked, and it is not here; open the \
+                source again in the child process";
+    raise(py, "SourceError", (text,))
+}
+
 pub fn snapshot(py: Python<'_>, text: &str) -> PyErr {
     raise(py, "SnapshotError", (text,))
 }

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use headrace_core::ahead::{Ahead, Piece};
+use headrace_core::ahead::{Ahead, Piece, Pool};
 use headrace_core::frame::whole_lines;
 use headrace_core::json::Decoded;
 use headrace_core::source::{Decoder, Source, SourceError};
@@ -78,6 +79,27 @@ impl Feed {
             chunks,
             decoder: Decoder::new(name),
             rest: None,
+        }
+    }
+
+    /// The source, and threads that can parse it, if it has such and everything that was read is parsed.
+    fn lend(self) -> Result<(Box<Ahead>, Arc<Pool>), Self> {
+        match self {
+            Feed::Native {
+                mut source,
+                read,
+                at,
+                line: None,
+            } if at == read.len() => match source.join() {
+                Some(pool) => Ok((source, pool)),
+                None => Err(Feed::Native {
+                    source,
+                    read,
+                    at,
+                    line: None,
+                }),
+            },
+            other => Err(other),
         }
     }
 
@@ -159,18 +181,24 @@ impl Feed {
         let Feed::Native { source, .. } = self else {
             return self.step(py, &mut |input| parse(input));
         };
-        let more = py.detach(|| {
-            let more = source.advance()?;
-            match source.piece() {
-                Some(Piece::Bytes(bytes)) => parse(Input::Bytes(bytes))?,
-                Some(Piece::Decoded(piece)) => parse(Input::Decoded(piece, 0, usize::MAX))?,
-                None => None,
-            };
-            Ok(more)
-        });
+        let more = py.detach(|| advance(source, parse));
         py.check_signals()?;
         more
     }
+}
+
+/// Parses the next piece of a source; false at the end.
+pub fn advance<E: From<SourceError>>(
+    source: &mut Ahead,
+    parse: &mut (dyn FnMut(Input<'_>) -> Result<Option<usize>, E> + Send),
+) -> Result<bool, E> {
+    let more = source.advance()?;
+    match source.piece() {
+        Some(Piece::Bytes(bytes)) => parse(Input::Bytes(bytes))?,
+        Some(Piece::Decoded(piece)) => parse(Input::Decoded(piece, 0, usize::MAX))?,
+        None => None,
+    };
+    Ok(more)
 }
 
 /// Makes objects of an input, and pushes them onto the queue.
@@ -200,6 +228,38 @@ pub struct Pull {
 impl Pull {
     pub fn attach(&mut self, feed: Feed) {
         self.feed = Some(feed);
+    }
+
+    /// What is made of the source elsewhere comes before what `next` makes.
+    pub fn ready(&mut self) -> &mut VecDeque<Py<PyAny>> {
+        &mut self.ready
+    }
+
+    /// Nothing more comes but this.
+    pub fn fail(&mut self, error: PyErr) {
+        self.feed = None;
+        self.done = true;
+        self.failed = Some(error);
+    }
+
+    /// See [`Feed::lend`].
+    pub fn lend(&mut self) -> Option<(Box<Ahead>, Arc<Pool>)> {
+        match self.feed.take()?.lend() {
+            Ok(lent) => Some(lent),
+            Err(feed) => {
+                self.feed = Some(feed);
+                None
+            }
+        }
+    }
+
+    pub fn give_back(&mut self, source: Box<Ahead>) {
+        self.feed = Some(Feed::Native {
+            source,
+            read: Vec::new(),
+            at: 0,
+            line: None,
+        });
     }
 
     pub fn feed(&mut self) -> Option<&mut Feed> {

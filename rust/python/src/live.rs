@@ -4,9 +4,10 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use headrace_core::ahead::Pool;
 use headrace_core::frame::whole_lines;
 use headrace_core::source::live::{BLOCK, DEFAULT_MEMORY_LIMIT, Limits, Live, LiveError, Taken};
 use pyo3::prelude::*;
@@ -20,6 +21,10 @@ use crate::feed::Input;
 const MOMENT: Duration = Duration::from_millis(20);
 /// About how much a tap gives at a time: its events are handed out, and gone, before there are more.
 const SLICE: usize = 1 << 15;
+/// An event of them comes of about so many bytes.
+const BYTES: usize = 1 << 9;
+/// A block that has so much is a sign that more waits.
+const MUCH: usize = 1 << 15;
 
 /// Drains any number of pipes with one native thread that never holds the GIL, from `add` on, into a queue each.
 ///
@@ -29,6 +34,18 @@ const SLICE: usize = 1 << 15;
 #[pyclass(frozen, module = "headrace._native")]
 pub struct Intake {
     live: Live,
+    /// Threads that parse what waits, once so much does that it pays.
+    pool: Mutex<Option<Arc<Pool>>>,
+}
+
+impl Intake {
+    fn pool(&self) -> Option<Arc<Pool>> {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if pool.is_none() {
+            *pool = Pool::shared();
+        }
+        pool.clone()
+    }
 }
 
 fn raise<T>(py: Python<'_>, result: Result<T, LiveError>) -> PyResult<T> {
@@ -47,6 +64,7 @@ impl Intake {
         };
         Intake {
             live: Live::new(limits),
+            pool: Mutex::default(),
         }
     }
 
@@ -97,6 +115,8 @@ impl Intake {
             stream,
             block: Vec::new(),
             at: 0,
+            has_events: false,
+            is_ahead: false,
             is_over: false,
         }
     }
@@ -157,6 +177,12 @@ impl Intake {
 
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.live.close());
+        let pool = self
+            .pool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(pool); // its threads end, if they are nobody else's
     }
 }
 
@@ -181,6 +207,10 @@ pub struct Tap {
     /// What was taken, and what of it was given begins at `at`.
     block: Vec<u8>,
     at: usize,
+    /// Events were parsed ahead, and are not given yet.
+    has_events: bool,
+    #[pyo3(get)]
+    is_ahead: bool,
     #[pyo3(get)]
     is_over: bool,
 }
@@ -206,22 +236,59 @@ impl Tap {
         self.at += whole_lines(&self.block[start..], about);
         Ok(Some(start..self.at))
     }
+
+    /// If much of the stream waits, has another thread parse it, until it is asked for.
+    fn look_ahead(&mut self, py: Python<'_>, engine: &mut Engine) {
+        let intake = self.intake.get();
+        let Some(pool) = intake.pool() else {
+            return;
+        };
+        let live = &intake.live;
+        live.pool().put_back(std::mem::take(&mut self.block));
+        self.at = 0;
+        let stream = self.stream;
+        match py.detach(|| live.take(stream, BLOCK)) {
+            Ok(Taken::Bytes(bytes)) if bytes.len() >= MUCH => {
+                if let Err(bytes) = engine.block_early(bytes, &pool) {
+                    self.block = bytes;
+                }
+            }
+            Ok(Taken::Bytes(bytes)) => self.block = bytes,
+            Ok(Taken::Nothing) => {}
+            Ok(Taken::End) => self.is_over = true,
+            Err(_) => {} // it comes again when what was before it is given
+        }
+    }
 }
 
 #[pymethods]
 impl Tap {
-    #[pyo3(signature = (engine, about=SLICE))]
+    #[pyo3(signature = (engine, about=SLICE, *, ahead=true))]
     fn feed(
         &mut self,
         py: Python<'_>,
         engine: &Bound<'_, Engine>,
         about: usize,
+        ahead: bool,
     ) -> PyResult<Option<Vec<Py<PyAny>>>> {
-        let Some(lines) = self.next(py, about)? else {
-            return Ok(None);
-        };
         let mut engine = engine.try_borrow_mut()?;
-        let events = engine.parse_now(py, Input::Bytes(&self.block[lines]))?;
+        let (events, was_much);
+        if let Some(early) = engine.early_events(py, about / BYTES)? {
+            let block = engine.take_block();
+            (events, was_much) = (early, block.is_some());
+            let pool = self.intake.get().live.pool();
+            block.into_iter().for_each(|block| pool.put_back(block));
+        } else {
+            let Some(lines) = self.next(py, about)? else {
+                return Ok(None);
+            };
+            events = engine.parse_now(py, Input::Bytes(&self.block[lines]))?;
+            was_much = self.block.len() >= MUCH;
+        }
+        if ahead && was_much && self.at == self.block.len() {
+            self.look_ahead(py, &mut engine);
+        }
+        (self.has_events, self.is_ahead) = (engine.has_told(), engine.is_early());
         Ok(Some(events))
     }
 
@@ -238,7 +305,7 @@ impl Tap {
     /// Whether something was taken that is not given yet.
     #[getter]
     fn has_more(&self) -> bool {
-        self.at < self.block.len()
+        self.has_events || self.at < self.block.len()
     }
 }
 

@@ -62,6 +62,11 @@ impl<'a> Text<'a> {
         }
     }
 
+    /// The same text without a tie to its record, which has been told of if it was lossy.
+    pub fn to_static(&self) -> Text<'static> {
+        Text::from(self.text.as_ref().to_owned())
+    }
+
     /// Several texts as one: lossy if one of them is.
     pub fn concat(parts: impl IntoIterator<Item = Text<'a>>) -> Text<'a> {
         let mut parts = parts.into_iter();

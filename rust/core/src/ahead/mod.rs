@@ -7,17 +7,20 @@
 //! Only files are read ahead, and not their first [`SLOW_START`]: a stream is parsed as it comes, and a short file is
 //! done before a thread would have woken up.
 
+mod early;
+mod pool;
+
 use std::collections::VecDeque;
-use std::mem::ManuallyDrop;
-use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{process, thread};
 
 use crossbeam_utils::Backoff;
 use memchr::memrchr;
-use rayon::{ThreadPool, ThreadPoolBuilder};
+
+pub use early::{Early, Gone};
+pub use pool::Pool;
 
 use crate::json::{Decoded, Decoder};
 use crate::source::{Extent, Source, SourceError};
@@ -28,13 +31,11 @@ const SLOW_START: u64 = 1 << 20;
 const PIECE: usize = 1 << 17;
 /// Of a line that is longer, parts are handed on.
 const MAX_LINE: usize = 1 << 20;
+/// So many pieces are put back before the first of them is filled again: by then the cache of whoever took it has let
+/// go of it. To write into what another core has in its cache takes four times as long.
+const SHELF: usize = 8;
 /// Pieces for each thread, decoded or waiting for it.
 const PIECES: usize = 3;
-/// Threads of a machine with many cores. Mapping and reducing keep up with no more.
-const MAX_THREADS: usize = 3;
-const MOST_THREADS: usize = 64;
-/// The environment variable that says how many there are; 0: nothing is decoded ahead.
-const THREADS: &str = "HEADRACE_THREADS";
 /// A piece that a thread has begun with and not decoded by then is parsed without. There may be no thread: after a fork.
 const PATIENCE: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_micros(50);
@@ -52,6 +53,8 @@ pub struct Ahead {
     rest: Vec<u8>,
     workshop: Arc<Workshop>,
     pool: Option<Arc<Pool>>,
+    /// Threads of the pool that have something else to do.
+    busy: usize,
     done: bool,
     failed: Option<SourceError>,
 }
@@ -79,8 +82,8 @@ enum Raw {
 #[derive(Default)]
 struct Workshop {
     /// Those have seen parts of the source.
-    decoders: Mutex<Vec<Decoder>>,
-    room: Mutex<Vec<Decoded>>,
+    decoders: Mutex<VecDeque<Decoder>>,
+    room: Mutex<VecDeque<Decoded>>,
 }
 
 impl Ahead {
@@ -93,9 +96,18 @@ impl Ahead {
             rest: Vec::new(),
             workshop: Arc::default(),
             pool: None,
+            busy: 0,
             done: false,
             failed: None,
         }
+    }
+
+    /// The threads that decode ahead, if whoever takes the pieces may be one of them from now on: then there is one
+    /// less.
+    pub fn join(&mut self) -> Option<Arc<Pool>> {
+        let pool = self.pool.clone()?;
+        self.busy = 1;
+        Some(pool)
     }
 
     /// Reads on; false at the end. What can be read is handed out before the error that ends the reading.
@@ -107,8 +119,8 @@ impl Ahead {
             self.pool = Pool::shared();
         }
         let pool = self.pool.clone().filter(|pool| pool.is_here());
-        let pool = pool.as_ref().map(|pool| &*pool.threads);
-        let most = pool.map_or(1, |pool| PIECES * pool.current_num_threads());
+        let threads = pool.as_ref().map_or(0, |pool| pool.size() - self.busy);
+        let most = (PIECES * threads).max(1);
         while self.jobs.len() < most && !self.done {
             let Some(raw) = self.read() else {
                 break; // the caller has its turn
@@ -118,11 +130,12 @@ impl Ahead {
                 taken: AtomicBool::new(false),
                 decoded: OnceLock::new(),
             });
-            if let Some(pool) = pool
+            if let Some(pool) = &pool
+                && threads > 0
                 && job.raw.bytes().len() <= MAX_LINE
             {
                 let (job, workshop) = (job.clone(), self.workshop.clone());
-                pool.spawn_fifo(move || job.decode(&workshop));
+                pool.spawn(move || job.decode(&workshop));
             }
             self.jobs.push_back(job);
         }
@@ -202,8 +215,8 @@ impl Job {
         if self.taken.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut decoder: Decoder = take_out(&workshop.decoders);
-        let mut decoded: Decoded = take_out(&workshop.room);
+        let mut decoder: Decoder = take_out(&workshop.decoders, 1);
+        let mut decoded: Decoded = take_out(&workshop.room, SHELF);
         decoded.fill(self.raw.bytes());
         decoded.decode(&mut decoder);
         put_back(&workshop.decoders, Some(decoder));
@@ -220,68 +233,17 @@ impl Raw {
     }
 }
 
-fn take_out<T: Default>(shelf: &Mutex<Vec<T>>) -> T {
-    let found = shelf.try_lock().ok().and_then(|mut shelf| shelf.pop());
-    found.unwrap_or_default()
+/// What lies there longest, if so many do.
+fn take_out<T: Default>(shelf: &Mutex<VecDeque<T>>, least: usize) -> T {
+    let shelf = shelf.try_lock().ok().filter(|shelf| shelf.len() >= least);
+    shelf
+        .and_then(|mut shelf| shelf.pop_front())
+        .unwrap_or_default()
 }
 
-fn put_back<T>(shelf: &Mutex<Vec<T>>, thing: Option<T>) {
+fn put_back<T>(shelf: &Mutex<VecDeque<T>>, thing: Option<T>) {
     if let Ok(mut shelf) = shelf.try_lock() {
         shelf.extend(thing);
-    }
-}
-
-/// The threads that decode ahead, of all sources of the process that are read ahead: they are there as long as one is.
-struct Pool {
-    /// The process that has them: one that is forked off it has not.
-    owner: u32,
-    threads: ManuallyDrop<ThreadPool>,
-}
-
-impl Pool {
-    /// None on a machine with one core, and when this is no moment to ask.
-    fn shared() -> Option<Arc<Pool>> {
-        static POOL: Mutex<Weak<Pool>> = Mutex::new(Weak::new());
-        let mut shared = POOL.try_lock().ok()?; // nobody waits for it: a fork may leave it locked
-        let pool = shared.upgrade().filter(|pool| pool.is_here());
-        let pool = pool.or_else(|| Some(Arc::new(Pool::new()?)))?;
-        *shared = Arc::downgrade(&pool);
-        Some(pool)
-    }
-
-    fn new() -> Option<Pool> {
-        let told = std::env::var(THREADS).ok();
-        let threads = told.and_then(|told| told.trim().parse::<usize>().ok());
-        let threads = threads.map(|threads| threads.min(MOST_THREADS));
-        let threads = threads.unwrap_or_else(|| {
-            let cores = thread::available_parallelism().map_or(1, NonZero::get);
-            (cores - 1).min(MAX_THREADS)
-        });
-        if threads == 0 {
-            return None;
-        }
-        let threads = ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .thread_name(|_| "headrace-decode".to_owned())
-            .panic_handler(|_| ()) // who waits for the piece reads it, and sees the same
-            .build();
-        Some(Pool {
-            owner: process::id(),
-            threads: ManuallyDrop::new(threads.ok()?),
-        })
-    }
-
-    fn is_here(&self) -> bool {
-        self.owner == process::id()
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        if self.is_here() {
-            // SAFETY: it is not used again.
-            unsafe { ManuallyDrop::drop(&mut self.threads) };
-        }
     }
 }
 
@@ -289,6 +251,7 @@ impl Drop for Pool {
 mod tests {
     use std::fs;
     use std::io::Write;
+    use std::num::NonZero;
 
     use super::*;
     use crate::record::{Consumer, Error, Intake, Options, Record};
