@@ -10,11 +10,13 @@ use headrace_core::record::{self, Options};
 use headrace_core::report::Malformed;
 use headrace_core::run::{Exit, ResultLimit};
 use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors::{self, Failure};
 use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
+use crate::given::Given;
 use crate::objects::Builder;
 use crate::record::Record;
 
@@ -25,6 +27,7 @@ pub struct Engine {
     /// Native types of the records that are given out before their events.
     types: HashSet<String>,
     pull: Pull,
+    given: Given,
 }
 
 /// What a call to the parser gave, as Python objects.
@@ -33,6 +36,7 @@ struct Collector<'c, 'py> {
     builder: Box<Builder>,
     types: &'c HashSet<String>,
     spans: bool,
+    given: &'c mut Given,
     on_malformed: Option<&'c Py<PyAny>>,
     out: &'c mut VecDeque<Py<PyAny>>,
     failed: Option<PyErr>,
@@ -41,7 +45,7 @@ struct Collector<'c, 'py> {
 impl Sink for Collector<'_, '_> {
     fn take(&mut self, event: &Event<'_>) {
         if self.failed.is_none() {
-            match self.builder.event(self.py, event, self.spans) {
+            match self.builder.event(self.py, event, self.spans, self.given) {
                 Ok(event) => self.out.push_back(event.into_any().unbind()),
                 Err(error) => self.failed = Some(error),
             }
@@ -55,7 +59,7 @@ impl Output for Collector<'_, '_> {
             .native_type()
             .is_some_and(|kind| self.types.contains(&*kind.lossy()));
         if wanted && self.failed.is_none() {
-            match Py::new(self.py, Record::new(record)) {
+            match Py::new(self.py, Record::new(record, None)) {
                 Ok(record) => self.out.push_back(record.into_any()),
                 Err(error) => self.failed = Some(error),
             }
@@ -113,6 +117,7 @@ fn parse(
     py: Python<'_>,
     parser: &mut Parser,
     types: &HashSet<String>,
+    given: &mut Given,
     on_malformed: Option<&Py<PyAny>>,
     input: Input<'_>,
     out: &mut VecDeque<Py<PyAny>>,
@@ -122,12 +127,17 @@ fn parse(
         builder: Builder::take(),
         types,
         spans: parser.has_spans(),
+        given,
         on_malformed,
         out,
         failed: None,
     };
+    let is_end = matches!(input, Input::End);
     let result = give(parser, input, &mut collector);
     collector.builder.put_back();
+    if is_end {
+        collector.given.close();
+    }
     match collector.failed {
         Some(error) => Err(error.into()),
         None => Ok(result?),
@@ -141,10 +151,22 @@ impl Engine {
             parser,
             on_malformed,
             types,
+            given,
             ..
         } = self;
-        match parse(py, parser, types, on_malformed.as_ref(), input, &mut out) {
-            Ok(_) => Ok(out.into()),
+        match parse(
+            py,
+            parser,
+            types,
+            given,
+            on_malformed.as_ref(),
+            input,
+            &mut out,
+        ) {
+            Ok(_) => {
+                given.expect(out.len());
+                Ok(out.into())
+            }
             Err(failure) => Err(failure.raise(py)),
         }
     }
@@ -215,6 +237,7 @@ impl Engine {
             on_malformed,
             types,
             pull: Pull::default(),
+            given: Given::default(),
         })
     }
 
@@ -314,6 +337,7 @@ impl Engine {
             on_malformed,
             types: HashSet::new(),
             pull: Pull::default(),
+            given: Given::default(),
         })
     }
 
@@ -363,6 +387,14 @@ impl Engine {
         Ok(())
     }
 
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.given.traverse(&visit)
+    }
+
+    fn __clear__(&mut self) {
+        self.given.close();
+    }
+
     fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf
     }
@@ -373,9 +405,10 @@ impl Engine {
             on_malformed,
             types,
             pull,
+            given,
         } = self;
         pull.next(py, &mut |input, out| {
-            parse(py, parser, types, on_malformed.as_ref(), input, out)
+            parse(py, parser, types, given, on_malformed.as_ref(), input, out)
         })
     }
 }
