@@ -5,7 +5,9 @@
 //! found, or not where it was looked for, values are set by their keys.
 
 use pyo3::ffi::{self, PyDictObject};
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyFloat, PyString};
 
 use crate::ffi::{copy, set};
@@ -65,7 +67,9 @@ impl Mold {
         let found = find(&dict, &probes)?;
         let (places, words) = found.unzip();
         let fixed = match (&places, words) {
-            (Some(places), Some(words)) if words >= BLOCK && py.version_info() < (3, 15) => {
+            (Some(places), Some(words))
+                if words >= BLOCK && Interpreter::get(py).has_known_tables =>
+            {
                 blocks(&dict, places, words)
             }
             _ => Vec::new(),
@@ -320,6 +324,23 @@ impl Block {
     }
 }
 
+/// What must be known of the interpreter.
+struct Interpreter {
+    has_gil: bool,
+    /// See [`BLOCK`].
+    has_known_tables: bool,
+}
+
+impl Interpreter {
+    fn get(py: Python<'_>) -> &Interpreter {
+        static KNOWN: PyOnceLock<Interpreter> = PyOnceLock::new();
+        KNOWN.get_or_init(py, || Interpreter {
+            has_gil: !Python::version_str().contains("free-threading"),
+            has_known_tables: py.version_info() < (3, 15),
+        })
+    }
+}
+
 /// How far the values of these keys are into the table of a dict that nobody else has, and the words of the table; None if
 /// that can't be found out.
 /// The values are nowhere else, and in the order of the dict.
@@ -328,11 +349,14 @@ fn find<'py>(
     probes: &[(Bound<'py, PyString>, Bound<'py, PyAny>)],
 ) -> PyResult<Option<(Vec<usize>, usize)>> {
     let py = dict.py();
-    if Python::version_str().contains("free-threading") {
+    if !Interpreter::get(py).has_gil {
         return Ok(None); // another thread may see a dict before it is whole, and change it
     }
     let copy = copy(dict)?;
-    let size = |dict: &Bound<'py, PyDict>| dict.call_method0("__sizeof__")?.extract::<usize>();
+    let size = |dict: &Bound<'py, PyDict>| {
+        dict.call_method0(intern!(py, "__sizeof__"))?
+            .extract::<usize>()
+    };
     let (mine, other) = (size(dict)?, size(&copy)?);
     // SAFETY: a live dict, as above.
     let is_whole = unsafe { (*dict.as_ptr().cast::<PyDictObject>()).ma_values.is_null() };
