@@ -257,3 +257,145 @@ def test_members_of_records_like_others_are_what_their_dicts_say() -> None:
         assert record.get("none") is None
         with pytest.raises(KeyError):
             record["none"]
+
+
+CHANGES: list[Any] = [
+    lambda it: it.clear(),
+    lambda it: it.update(new=1),
+    lambda it: it.setdefault("new", []).append(it),
+    lambda it: it.pop(next(iter(it))),
+    lambda it: it.popitem(),
+    lambda it: it.update({"new": it.pop(next(iter(it)))}),
+    lambda it: it.update({key: it.pop(key) for key in list(it)}),
+    lambda it: it.update(reversed(list(it.items()))),
+    lambda it: it.update(dict.fromkeys(it, "other")),
+    lambda it: it.update(dict.fromkeys(it, it)),
+    lambda it: it.update({key: dict(value) for key, value in it.items() if isinstance(value, dict)}),
+    lambda it: it.update({key: Text(value) for key, value in it.items() if isinstance(value, str)}),
+    lambda it: it.update({1: 2}),
+    lambda it: [it.pop(key) for key in list(it)],
+    lambda it: it.update({"x" * n: n for n in range(40)}) or [it.pop("x" * n) for n in range(40)],
+]
+
+
+class Text(str):
+    """A text, but none of which nobody hears when it goes."""
+
+    def __del__(self) -> None:
+        list(headrace.events(b'{"type":"text","content":"Hi"}\n'))
+
+
+@pytest.mark.parametrize("change", range(len(CHANGES)))
+@pytest.mark.parametrize("stream", [claude_stream(), pi_stream()], ids=["claude", "pi"])
+def test_what_was_done_to_an_event_is_not_in_the_next(stream: str, change: int) -> None:
+    """One that is dropped may be the next one."""
+    right = [exact(event) for event in list(headrace.events(stream.encode()))]
+    paths: list[tuple[str, ...]] = [(), ("update",), ("update", "content")]
+    for path in paths:
+        for every in (1, 2, 5):
+            for number, event in enumerate(headrace.events(stream.encode())):
+                assert exact(event) == right[number]
+                inner: Any = event
+                for key in path:
+                    inner = inner[key]
+                if number % every == 0:
+                    CHANGES[change](inner)
+                del inner, event
+    assert [exact(event) for event in headrace.events(stream.encode())] == right
+
+
+@pytest.mark.parametrize("change", range(len(CHANGES)))
+@pytest.mark.parametrize("pattern", PATTERNS[:4], ids=range(4))
+def test_what_was_done_to_a_record_is_not_in_the_next(pattern: str, change: int) -> None:
+    stream = list(lines(pattern, NUMBERS[:20], TEXTS[:9]))
+    for every in (1, 2, 5):
+        for number, record in enumerate(headrace.records("\n".join(stream).encode())):
+            made = record.to_dict()
+            assert exact(made) == exact(json.loads(stream[number]))
+            for inner in list(containers(made)) if number % every == 0 else ():
+                if isinstance(inner, dict) and inner:
+                    CHANGES[change](inner)
+
+
+@pytest.mark.parametrize(
+    "path", [(), ("update",), ("update", "content"), ("update", "content", "text"), ("messageId",)]
+)
+def test_what_is_kept_of_an_event_stays(path: tuple[str, ...]) -> None:
+    def part(event: Any) -> Any:
+        for key in path:
+            event = event.get(key, event) if isinstance(event, dict) else event
+        return event
+
+    stream = claude_stream().encode()
+    right = [exact(part(event)) for event in list(headrace.events(stream))]
+    for every in (1, 3):
+        kept = [part(event) for number, event in enumerate(headrace.events(stream)) if number % every == 0]
+        assert [exact(it) for it in kept] == right[::every]
+
+
+def test_parts_of_records_that_are_kept_stay() -> None:
+    stream = list(lines(PATTERNS[1], NUMBERS, TEXTS))
+    usages, costs, deltas = [], [], []
+    for number, record in enumerate(headrace.records("\n".join(stream).encode())):
+        [usages, costs, deltas][number % 3].append((number, record.to_dict()))
+        kept = [usages, costs, deltas][number % 3]
+        kept[-1] = (number, [kept[-1][1]["usage"], kept[-1][1]["usage"]["cost"], kept[-1][1]["event"]][number % 3])
+    for number, value in [*usages, *costs, *deltas]:
+        right = json.loads(stream[number])
+        assert exact(value) == exact([right["usage"], right["usage"]["cost"], right["event"]][number % 3])
+
+
+def test_batches_of_a_parser_are_their_own() -> None:
+    stream = (claude_stream() + "\n").encode()
+    right = [exact(event) for event in list(headrace.events(stream))]
+    for size in (100, 700, 4000):
+        for keep in (0, 1, 3):
+            parser = headrace.Parser()
+            batches: list[Any] = []
+            seen = []
+            for at in range(0, len(stream), size):
+                batch = parser.feed(stream[at : at + size])
+                seen += [exact(event) for event in batch]
+                batches.append((len(seen) - len(batch), batch))
+                del batch
+                batches = batches[len(batches) - keep :]
+                for first, kept in batches:
+                    assert [exact(event) for event in kept] == right[first : first + len(kept)]
+            assert seen == right
+
+
+def test_what_was_put_into_events_and_records_goes_with_their_stream() -> None:
+    stream = claude_stream().encode()
+    witness = Witness()
+    for event in headrace.events(stream):
+        event["witness"] = event["update"]["witness"] = witness  # type: ignore[typeddict-unknown-key]
+    for record in headrace.records(stream):
+        record.to_dict()["witness"] = witness
+    gone = weakref.ref(witness)
+    del event, record, witness
+    assert gone() is None
+
+
+def test_cycles_through_readers_are_found() -> None:
+    """What is remembered of the dicts that were given out keeps nothing in memory."""
+    stream = claude_stream().encode()
+    gone = []
+    for turn in range(4):
+        witness = Witness()
+        gone.append(weakref.ref(witness))
+        reader, records, events = headrace.records(stream), [], headrace.events(stream)
+        for record in reader:
+            made = record.to_dict()
+            made.update(reader=reader, record=record, events=events, witness=witness)
+            records.append(record)
+            if turn % 2 and len(records) == 20:
+                break
+        for number, event in enumerate(events):
+            event.update(reader=reader, record=record, events=events, witness=witness)  # type: ignore[call-arg]
+            if turn % 2 and number == 20:
+                break
+        for record in records if turn // 2 else ():
+            record.to_dict().update(record=record, witness=witness)
+        del made, event, record, witness, reader, records, events
+    gc.collect()
+    assert [it() for it in gone] == [None] * 4

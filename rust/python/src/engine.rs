@@ -14,11 +14,13 @@ use headrace_core::record::{self, Options};
 use headrace_core::report::Malformed;
 use headrace_core::run::{Exit, ResultLimit};
 use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors::{self, Failure};
 use crate::feed::{Feed, Input, Pull, advance, buffer, bytes_of};
+use crate::given::Given;
 use crate::objects::Builder;
 use crate::record::Record;
 
@@ -44,11 +46,18 @@ pub struct Engine {
     told: Told,
     /// Before this offset of the stream, nothing is parsed early.
     early_from: u64,
-    spans: bool,
+    making: Making,
+    pull: Pull,
+}
+
+/// How events become Python objects.
+#[derive(Default)]
+struct Making {
     on_malformed: Option<Py<PyAny>>,
     /// Native types of the records that are given out before their events.
     types: HashSet<String>,
-    pull: Pull,
+    spans: bool,
+    given: Given,
 }
 
 /// What another thread does: parses what is next.
@@ -161,9 +170,7 @@ impl Said {
 struct Collector<'c, 'py> {
     py: Python<'py>,
     builder: Box<Builder>,
-    types: &'c HashSet<String>,
-    spans: bool,
-    on_malformed: Option<&'c Py<PyAny>>,
+    making: &'c mut Making,
     out: &'c mut VecDeque<Py<PyAny>>,
     failed: Option<PyErr>,
 }
@@ -171,7 +178,8 @@ struct Collector<'c, 'py> {
 impl Sink for Collector<'_, '_> {
     fn take(&mut self, event: &Event<'_>) {
         if self.failed.is_none() {
-            match self.builder.event(self.py, event, self.spans) {
+            let Making { spans, given, .. } = self.making;
+            match self.builder.event(self.py, event, *spans, given) {
                 Ok(event) => self.out.push_back(event.into_any().unbind()),
                 Err(error) => self.failed = Some(error),
             }
@@ -183,9 +191,9 @@ impl Output for Collector<'_, '_> {
     fn record(&mut self, record: &record::Record<'_>) {
         let wanted = record
             .native_type()
-            .is_some_and(|kind| self.types.contains(&*kind.lossy()));
+            .is_some_and(|kind| self.making.types.contains(&*kind.lossy()));
         if wanted && self.failed.is_none() {
-            match Py::new(self.py, Record::new(record)) {
+            match Py::new(self.py, Record::new(record, None)) {
                 Ok(record) => self.out.push_back(record.into_any()),
                 Err(error) => self.failed = Some(error),
             }
@@ -193,7 +201,7 @@ impl Output for Collector<'_, '_> {
     }
 
     fn malformed(&mut self, line: &Malformed) {
-        if let (Some(call), None) = (self.on_malformed, &self.failed) {
+        if let (Some(call), None) = (&self.making.on_malformed, &self.failed) {
             self.failed = tell(self.py, call, line).err();
         }
     }
@@ -238,44 +246,59 @@ fn give(
     }
 }
 
-/// Has something tell its output of events, and pushes them onto the queue.
-fn collect<T>(
-    py: Python<'_>,
-    types: &HashSet<String>,
-    spans: bool,
-    on_malformed: Option<&Py<PyAny>>,
-    out: &mut VecDeque<Py<PyAny>>,
-    tell: impl FnOnce(&mut dyn Output) -> Result<T, record::Error>,
-) -> Result<T, Failure> {
-    let mut collector = Collector {
-        py,
-        builder: Builder::take(),
-        types,
-        spans,
-        on_malformed,
-        out,
-        failed: None,
-    };
-    let result = tell(&mut collector);
-    collector.builder.put_back();
-    match collector.failed {
-        Some(error) => Err(error.into()),
-        None => Ok(result?),
+impl Making {
+    /// Has something tell its output of events, and pushes them onto the queue.
+    fn collect<T>(
+        &mut self,
+        py: Python<'_>,
+        out: &mut VecDeque<Py<PyAny>>,
+        tell: impl FnOnce(&mut dyn Output) -> Result<T, record::Error>,
+    ) -> Result<T, Failure> {
+        let mut collector = Collector {
+            py,
+            builder: Builder::take(),
+            making: self,
+            out,
+            failed: None,
+        };
+        let result = tell(&mut collector);
+        collector.builder.put_back();
+        match collector.failed {
+            Some(error) => Err(error.into()),
+            None => Ok(result?),
+        }
+    }
+
+    /// The same of what the parser makes of its input.
+    fn parse(
+        &mut self,
+        py: Python<'_>,
+        parser: &mut Parser,
+        input: Input<'_>,
+        out: &mut VecDeque<Py<PyAny>>,
+    ) -> Result<Option<usize>, Failure> {
+        let is_end = matches!(input, Input::End);
+        let parsed = self.collect(py, out, |output| give(parser, input, output));
+        if is_end {
+            self.given.close();
+        }
+        parsed
     }
 }
 
 impl Engine {
     fn of(parser: Parser) -> Self {
         Engine {
-            spans: parser.has_spans(),
+            making: Making {
+                spans: parser.has_spans(),
+                ..Making::default()
+            },
             parser: Some(Box::new(parser)),
             early: None,
             block: None,
             said: Said::default(),
             told: Told::default(),
             early_from: 0,
-            on_malformed: None,
-            types: HashSet::new(),
             pull: Pull::default(),
         }
     }
@@ -363,7 +386,10 @@ impl Engine {
         };
         match failed {
             Some(error) => Err(error),
-            None => Ok(Some(out.into())),
+            None => {
+                self.making.given.expect(out.len());
+                Ok(Some(out.into()))
+            }
         }
     }
 
@@ -395,28 +421,22 @@ impl Engine {
 
     /// Some of what was parsed early; false if there is nothing.
     fn tell(&mut self, py: Python<'_>, out: &mut VecDeque<Py<PyAny>>) -> Result<bool, Failure> {
-        let (types, told, spans) = (&self.types, &mut self.told, self.spans);
-        collect(
-            py,
-            types,
-            spans,
-            self.on_malformed.as_ref(),
-            out,
-            |output| Ok(told.tell(EVENTS, output)),
-        )
+        let told = &mut self.told;
+        let tell = |output: &mut dyn Output| Ok(told.tell(EVENTS, output));
+        self.making.collect(py, out, tell)
     }
 
     pub fn parse_now(&mut self, py: Python<'_>, input: Input<'_>) -> PyResult<Vec<Py<PyAny>>> {
         let mut out = VecDeque::new();
         let parsed = self.catch_up(py, &mut out).and_then(|()| {
             let parser = self.parser.as_mut().ok_or_else(|| errors::forked(py))?;
-            let (types, spans, call) = (&self.types, self.spans, self.on_malformed.as_ref());
-            collect(py, types, spans, call, &mut out, |output| {
-                give(parser, input, output)
-            })
+            self.making.parse(py, parser, input, &mut out)
         });
         match parsed {
-            Ok(_) => Ok(out.into()),
+            Ok(_) => {
+                self.making.given.expect(out.len());
+                Ok(out.into())
+            }
             Err(failure) => Err(failure.raise(py)),
         }
     }
@@ -482,11 +502,10 @@ impl Engine {
                 later: cut_later,
             });
         }
-        Ok(Engine {
-            on_malformed,
-            types,
-            ..Engine::of(parser)
-        })
+        let mut engine = Engine::of(parser);
+        engine.making.on_malformed = on_malformed;
+        engine.making.types = types;
+        Ok(engine)
     }
 
     fn feed(&mut self, py: Python<'_>, chunk: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
@@ -591,10 +610,9 @@ impl Engine {
     fn restore(py: Python<'_>, snapshot: &[u8], on_malformed: Option<Py<PyAny>>) -> PyResult<Self> {
         let parser = Parser::restore(snapshot);
         let parser = parser.ok_or_else(|| errors::snapshot(py, "the snapshot is damaged"))?;
-        Ok(Engine {
-            on_malformed,
-            ..Engine::of(parser)
-        })
+        let mut engine = Engine::of(parser);
+        engine.making.on_malformed = on_malformed;
+        Ok(engine)
     }
 
     // ---------------------------------------------------------------- pulling from a source
@@ -619,7 +637,7 @@ impl Engine {
         self.settle(py)?;
         let parser = self.parser.as_mut().ok_or_else(|| errors::forked(py))?;
         let mut quiet = Quiet {
-            told: self.on_malformed.is_some(),
+            told: self.making.on_malformed.is_some(),
             ..Quiet::default()
         };
         let mut more = true;
@@ -635,13 +653,21 @@ impl Engine {
                 let closed = parser.close(&mut quiet);
                 closed.map_err(|error| errors::from_core(py, error))?;
             }
-            if let Some(call) = &self.on_malformed {
+            if let Some(call) = &self.making.on_malformed {
                 for line in quiet.malformed.drain(..) {
                     tell(py, call, &line)?;
                 }
             }
         }
         Ok(())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.making.given.traverse(&visit)
+    }
+
+    fn __clear__(&mut self) {
+        self.making.given.close();
     }
 
     fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -670,26 +696,19 @@ impl Engine {
                     py.check_signals()?;
                     more
                 }
-                None => self.types.is_empty(),
+                None => self.making.types.is_empty(),
             };
             if (ask && self.source_early()) || !self.told.is_over() {
                 continue;
             }
             let Engine {
                 parser,
-                on_malformed,
-                types,
-                spans,
+                making,
                 pull,
                 ..
             } = self;
             let parser = parser.as_mut().ok_or_else(|| errors::forked(py))?;
-            return pull.next(py, &mut |input, out| {
-                let call = on_malformed.as_ref();
-                collect(py, types, *spans, call, out, |output| {
-                    give(parser, input, output)
-                })
-            });
+            return pull.next(py, &mut |input, out| making.parse(py, parser, input, out));
         }
     }
 }

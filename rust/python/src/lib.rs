@@ -8,6 +8,7 @@ mod engine;
 mod errors;
 mod feed;
 mod ffi;
+mod given;
 #[cfg(unix)]
 mod live;
 mod mold;

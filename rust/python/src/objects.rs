@@ -15,6 +15,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyString};
 
 use crate::ffi;
+use crate::given::Given;
 use crate::prototype::{self, Chunks};
 use crate::shapes::Shapes;
 
@@ -280,7 +281,12 @@ impl Builder {
     }
 
     /// The dict of a record.
-    pub fn record<'py>(&mut self, py: Python<'py>, record: &Kept) -> PyResult<Bound<'py, PyAny>> {
+    pub fn record<'py>(
+        &mut self,
+        py: Python<'py>,
+        record: &Kept,
+        given: Option<&mut Given>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let Some((pattern, slots)) = record.slots() else {
             return self.value(py, record.value(), Layer::Raw);
         };
@@ -308,7 +314,7 @@ impl Builder {
         let Some(mut prototype) = self.records[at].record.take() else {
             return self.value(py, record.value(), Layer::Raw);
         };
-        let made = prototype.make(py, self, slots);
+        let made = prototype.make(py, self, given, slots);
         self.records[at].record = Some(prototype);
         made
     }
@@ -411,6 +417,7 @@ impl Builder {
         py: Python<'py>,
         event: &Event<'_>,
         spans: bool,
+        given: &mut Given,
     ) -> PyResult<Bound<'py, PyDict>> {
         let Update::Chunk(chunk) = &event.update else {
             return self.new_event(py, event, spans);
@@ -419,7 +426,7 @@ impl Builder {
             return self.new_event(py, event, spans);
         }
         let mut known = std::mem::take(&mut self.chunks);
-        let made = self.chunk(py, &mut known, event, chunk);
+        let made = self.chunk(py, &mut known, given, event, chunk);
         self.chunks = known;
         made
     }
@@ -430,16 +437,17 @@ impl Builder {
         &mut self,
         py: Python<'py>,
         known: &mut Vec<Chunks>,
+        given: &mut Given,
         event: &Event<'_>,
         chunk: &Chunk<'_>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let same = known.iter().find(|known| known.repeats(event, chunk));
         if let Some(known) = same
-            && let Some(made) = known.make(py, self, chunk)?
+            && let Some(made) = known.make(py, self, given, chunk)?
         {
             return Ok(made);
         }
-        self.other_chunk(py, known, event, chunk)
+        self.other_chunk(py, known, given, event, chunk)
     }
 
     #[cold]
@@ -447,6 +455,7 @@ impl Builder {
         &mut self,
         py: Python<'py>,
         known: &mut Vec<Chunks>,
+        given: &mut Given,
         event: &Event<'_>,
         chunk: &Chunk<'_>,
     ) -> PyResult<Bound<'py, PyDict>> {
@@ -456,7 +465,7 @@ impl Builder {
             return self.new_event(py, event, false);
         };
         known.follow(py, self, event)?;
-        match known.make(py, self, chunk)? {
+        match known.make(py, self, given, chunk)? {
             Some(made) => Ok(made),
             None => {
                 let made = self.new_event(py, event, false)?;

@@ -8,7 +8,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 
-use crate::mold::{Mold, Part};
+use crate::given::Given;
+use crate::mold::{Mold, Part, Used, is_no_matter};
 use crate::objects::{Builder, Layer};
 
 /// The dicts and lists of the records that fit one pattern.
@@ -16,12 +17,16 @@ pub struct Record {
     /// Each before those in it; the first is the record.
     containers: Vec<Container>,
     slots: Vec<Slot>,
+    /// Its dicts can be used again.
+    is_open: bool,
 }
 
 struct Container {
     object: Object,
     /// The containers in it: at which place, and which.
     inner: Vec<(usize, usize)>,
+    /// Which container it is in, and at which place.
+    outer: Option<(usize, usize)>,
 }
 
 /// A place in it is the number of a seat, or an index.
@@ -29,6 +34,11 @@ enum Object {
     Dict(Mold),
     List(Py<PyList>),
 }
+
+/// Containers of a record that is used again.
+const MOST_OPEN: usize = 8;
+/// What holds more text is not kept to be used again.
+const LONGEST: usize = 1 << 12;
 
 /// Where the value of a slot goes.
 struct Slot {
@@ -53,14 +63,21 @@ impl Record {
             containers: Vec::new(),
             slots: Vec::new(),
         };
-        let whole = plan.add(record.value())?.is_some();
+        let whole = plan.add(record.value(), None)?.is_some();
         let Plan {
             containers, slots, ..
         } = plan;
         let containers: Option<Vec<_>> = containers.into_iter().collect();
         Ok(match containers {
             Some(containers) if whole && slots.len() == spots.len() => {
-                Some(Record { containers, slots })
+                let is_open =
+                    |it: &Container| matches!(&it.object, Object::Dict(mold) if mold.is_open());
+                let is_open = containers.len() <= MOST_OPEN && containers.iter().all(is_open);
+                Some(Record {
+                    containers,
+                    slots,
+                    is_open,
+                })
             }
             _ => None,
         })
@@ -71,19 +88,29 @@ impl Record {
         &mut self,
         py: Python<'py>,
         builder: &mut Builder,
+        given: Option<&mut Given>,
         values: impl Iterator<Item = Value<'v>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut long = false;
+        let mut long = 0;
         for (slot, value) in self.slots.iter_mut().zip(values) {
             if !slot.last.is(value) {
                 let object = builder.value(py, value, Layer::Raw)?;
                 self.containers[slot.container].put(py, slot.place, object)?;
                 slot.last.set(value);
-                long |= slot.last.is_none();
+                if slot.last.is_none() {
+                    long += value.raw().len();
+                }
             }
         }
-        let made = self.copy(py, 0);
-        if long {
+        let made = match given {
+            Some(given) if self.is_open && long <= LONGEST => {
+                let old = given.back(py).filter(|old| self.renew(old));
+                let made = old.map_or_else(|| self.copy(py, 0), Ok);
+                made.inspect(|made| given.keep(made))
+            }
+            _ => self.copy(py, 0),
+        };
+        if long > 0 {
             for slot in self.slots.iter().filter(|slot| slot.last.is_none()) {
                 let none = py.None().into_bound(py);
                 self.containers[slot.container].put(py, slot.place, none)?;
@@ -92,8 +119,35 @@ impl Record {
         made
     }
 
+    /// Makes a record that was made before into this one, if it is as it was but for what is in the slots, and if nobody
+    /// has any part of it.
+    fn renew(&self, old: &Bound<'_, PyAny>) -> bool {
+        let mut found = [None; MOST_OPEN];
+        for (number, Container { object, outer, .. }) in self.containers.iter().enumerate() {
+            let used: Option<Borrowed<'_, '_, PyAny>> = match *outer {
+                None => Some(old.as_borrowed()),
+                Some((outer, seat)) => {
+                    found[outer].and_then(|outer: Used<'_, '_, '_>| outer.at(seat))
+                }
+            };
+            found[number] = match (object, used) {
+                (Object::Dict(mold), Some(used)) => mold.used(used),
+                _ => None,
+            };
+            if found[number].is_none() {
+                return false;
+            }
+        }
+        for slot in &self.slots {
+            if !found[slot.container].is_some_and(|used| used.renew(slot.place)) {
+                return false;
+            }
+        }
+        true
+    }
+
     fn copy<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyAny>> {
-        let Container { object, inner } = &self.containers[number];
+        let Container { object, inner, .. } = &self.containers[number];
         match object {
             Object::Dict(mold) => {
                 let cast = mold.cast(py)?;
@@ -142,7 +196,7 @@ struct Plan<'p, 'py> {
 
 impl<'p, 'py> Plan<'p, 'py> {
     /// Adds a container and all in it. Its number; None if that can't be.
-    fn add(&mut self, value: Value<'p>) -> PyResult<Option<usize>> {
+    fn add(&mut self, value: Value<'p>, outer: Option<(usize, usize)>) -> PyResult<Option<usize>> {
         let number = self.containers.len();
         self.containers.push(None);
         let mut inner = Vec::new();
@@ -177,7 +231,11 @@ impl<'p, 'py> Plan<'p, 'py> {
             }
             _ => return Ok(None), // can't be: only containers are added
         };
-        self.containers[number] = Some(Container { object, inner });
+        self.containers[number] = Some(Container {
+            object,
+            inner,
+            outer,
+        });
         Ok(Some(number))
     }
 
@@ -190,7 +248,7 @@ impl<'p, 'py> Plan<'p, 'py> {
         inner: &mut Vec<(usize, usize)>,
     ) -> PyResult<Option<Part<'py>>> {
         if member.is_object() || member.is_array() {
-            let Some(number) = self.add(member)? else {
+            let Some(number) = self.add(member, Some((container, place)))? else {
                 return Ok(None);
             };
             inner.push((place, number));
@@ -319,18 +377,36 @@ impl Chunks {
         &self,
         py: Python<'py>,
         builder: &mut Builder,
+        given: &mut Given,
         chunk: &Chunk<'_>,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
         let (Some(molds), Content::Text(text)) = (&self.molds, &chunk.content) else {
             return Ok(None);
         };
+        let may_be_kept = molds.event.is_open() && text.len() <= LONGEST;
+        if may_be_kept
+            && let Some(old) = given.back(py)
+            && let Some(event) = molds.event.used(old.as_borrowed())
+            && let Some(update) = event.at(0).and_then(|update| molds.update.used(update))
+            && let Some(content) = update.at(0).and_then(|content| molds.content.used(content))
+            && content.at(0).is_some_and(is_no_matter)
+            && event.renew_from(1)
+        {
+            content.put(0, builder.text(py, text).into_any());
+            given.keep(&old);
+            return Ok(Some(old.cast_into()?));
+        }
         let content = molds.content.cast(py)?;
         content.put(0, builder.text(py, text).into_any())?;
         let update = molds.update.cast(py)?;
         update.put(0, content.plain().into_any())?;
         let dict = molds.event.cast(py)?;
         dict.put(0, update.watched().into_any())?;
-        Ok(Some(dict.watched()))
+        let dict = dict.watched();
+        if may_be_kept {
+            given.keep(dict.as_any());
+        }
+        Ok(Some(dict))
     }
 }
 

@@ -8,18 +8,22 @@ use headrace_core::reader::{self, Records};
 use headrace_core::record::{self, Options, native_type};
 use headrace_core::report::Malformed;
 use pyo3::exceptions::PyKeyError;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::engine::tell;
 use crate::errors::Failure;
 use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
+use crate::given::Shared;
 use crate::objects::{Builder, Layer};
 
 /// One record; nothing of it is decoded that is not asked for.
 #[pyclass(frozen, module = "headrace._native")]
 pub struct Record {
     json: Kept,
+    /// The dicts of the reader's records.
+    given: Option<Py<Shared>>,
     /// The bytes as they came, where they are not those of the value: blanks around it, a text that was repaired.
     raw: Option<Box<[u8]>>,
     #[pyo3(get)]
@@ -33,10 +37,11 @@ pub struct Record {
 }
 
 impl Record {
-    pub fn new(record: &record::Record<'_>) -> Self {
+    pub fn new(record: &record::Record<'_>, given: Option<Py<Shared>>) -> Self {
         let same = record.raw.len() == record.json.size() && !record.lossy;
         Record {
             json: Kept::new(&record.json),
+            given,
             raw: (!same).then(|| record.raw.into()),
             line: record.line,
             offset: record.offset,
@@ -74,7 +79,12 @@ impl Record {
     }
 
     fn to_dict(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        Builder::with(|builder| Ok(builder.record(py, &self.json)?.unbind()))
+        let given = self.given.as_ref();
+        let mut given = given.and_then(|given| given.get().get());
+        Builder::with(|builder| {
+            let dict = builder.record(py, &self.json, given.as_deref_mut())?;
+            Ok(dict.unbind())
+        })
     }
 
     fn __getitem__(&self, py: Python<'_>, key: &str) -> PyResult<Py<PyAny>> {
@@ -119,11 +129,13 @@ pub struct Reader {
     reader: reader::Reader,
     on_malformed: Option<Py<PyAny>>,
     pull: Pull,
+    given: Py<Shared>,
 }
 
 struct Collector<'c, 'py> {
     py: Python<'py>,
     on_malformed: Option<&'c Py<PyAny>>,
+    given: &'c Py<Shared>,
     out: &'c mut VecDeque<Py<PyAny>>,
     failed: Option<PyErr>,
 }
@@ -131,7 +143,10 @@ struct Collector<'c, 'py> {
 impl Records for Collector<'_, '_> {
     fn record(&mut self, record: &record::Record<'_>) {
         if self.failed.is_none() {
-            match Py::new(self.py, Record::new(record)) {
+            match Py::new(
+                self.py,
+                Record::new(record, Some(self.given.clone_ref(self.py))),
+            ) {
                 Ok(record) => self.out.push_back(record.into_any()),
                 Err(error) => self.failed = Some(error),
             }
@@ -150,15 +165,20 @@ fn read(
     py: Python<'_>,
     reader: &mut reader::Reader,
     on_malformed: Option<&Py<PyAny>>,
+    given: &Py<Shared>,
     input: Input<'_>,
     out: &mut VecDeque<Py<PyAny>>,
 ) -> Result<Option<usize>, Failure> {
     let mut collector = Collector {
         py,
         on_malformed,
+        given,
         out,
         failed: None,
     };
+    if matches!(input, Input::End) {
+        given.get().close();
+    }
     let result = match input {
         Input::Bytes(chunk) => reader.feed(chunk, &mut collector).map(|()| None),
         Input::Decoded(piece, from, about) => {
@@ -172,6 +192,12 @@ fn read(
     }
 }
 
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.given.get().close();
+    }
+}
+
 impl Reader {
     fn read_now(&mut self, py: Python<'_>, input: Input<'_>) -> PyResult<Vec<Py<PyAny>>> {
         let mut out = VecDeque::new();
@@ -179,6 +205,7 @@ impl Reader {
             py,
             &mut self.reader,
             self.on_malformed.as_ref(),
+            &self.given,
             input,
             &mut out,
         ) {
@@ -193,20 +220,22 @@ impl Reader {
     #[new]
     #[pyo3(signature = (*, only=None, strict=false, max_line_bytes=268_435_456, on_malformed=None))]
     fn new(
+        py: Python<'_>,
         only: Option<HashSet<String>>,
         strict: bool,
         max_line_bytes: u64,
         on_malformed: Option<Py<PyAny>>,
-    ) -> Self {
+    ) -> PyResult<Self> {
         let options = Options {
             strict,
             max_line_bytes,
         };
-        Reader {
+        Ok(Reader {
             reader: reader::Reader::new(only, options),
             on_malformed,
             pull: Pull::default(),
-        }
+            given: Py::new(py, Shared::default())?,
+        })
     }
 
     fn feed(&mut self, py: Python<'_>, chunk: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
@@ -250,6 +279,15 @@ impl Reader {
         self.pull.attach(Feed::chunks(chunks, name));
     }
 
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let given = self.given.get().get();
+        given.map_or(Ok(()), |given| given.traverse(&visit))
+    }
+
+    fn __clear__(&self) {
+        self.given.get().close();
+    }
+
     fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
         slf
     }
@@ -259,9 +297,10 @@ impl Reader {
             reader,
             on_malformed,
             pull,
+            given,
         } = self;
         pull.next(py, &mut |input, out| {
-            read(py, reader, on_malformed.as_ref(), input, out)
+            read(py, reader, on_malformed.as_ref(), given, input, out)
         })
     }
 }

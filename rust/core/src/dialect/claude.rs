@@ -222,11 +222,19 @@ fn assistant_sign(record: Value<'_>) -> Option<Sign> {
 /// A stream event with text of the main agent: where the records that fit one pattern have what is read of it.
 #[derive(Clone, Copy, Debug)]
 struct Delta {
-    index: Spot,
+    index: Index,
     text: Spot,
     id: Spot,
     session: Spot,
     timestamp: Spot,
+}
+
+/// The index of a block.
+#[derive(Clone, Copy, Debug)]
+enum Index {
+    /// That of all records that fit the pattern.
+    Same(i64),
+    At(Spot),
 }
 
 impl Delta {
@@ -241,6 +249,10 @@ impl Delta {
             thinking
         } else {
             return None;
+        };
+        let index = match pattern.constant(index) {
+            Some(number) => Index::Same(count(Some(number))?),
+            None => Index::At(index),
         };
         let no_parent = pattern.constant(parent).is_some_and(|it| it.is_null());
         let is_main = no_parent || !parent.is_there();
@@ -438,20 +450,30 @@ impl Claude {
         {
             return None;
         }
-        let index = count(record.json.at(delta.index))?;
+        let index = match delta.index {
+            Index::Same(index) => index,
+            Index::At(spot) => count(record.json.at(spot))?,
+        };
         let mut blocks = message.blocks.iter();
         let block = blocks.find(|block| block.index == index)?;
         let text = str_at(delta.text).filter(|text| !text.raw().is_empty() && !block.whole);
         let (Some(chunk), Some(text)) = (chunk_of(&block.kind), text) else {
             return Some(PART);
         };
-        let stamp = Stamp {
-            session_id: str_at(delta.session).map(Text::from),
-            message_id: message.id.as_deref().map(Text::from),
-            timestamp: str_at(delta.timestamp).map(Text::from),
-            model: message.model.as_deref().map(Text::from),
-            ..Stamp::default()
-        };
+        // Put together in place: see docs/benchmarks.md on structs that are moved.
+        let mut stamp = Stamp::default();
+        if let Some(id) = str_at(delta.session) {
+            stamp.session_id = Some(id.into());
+        }
+        if let Some(id) = &message.id {
+            stamp.message_id = Some(id.as_str().into());
+        }
+        if let Some(time) = str_at(delta.timestamp) {
+            stamp.timestamp = Some(time.into());
+        }
+        if let Some(model) = &message.model {
+            stamp.model = Some(model.as_str().into());
+        }
         out.delta(chunk, index, text, &stamp);
         self.last = None;
         Some(Outcome::Mapped)
