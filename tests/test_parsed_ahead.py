@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 import headrace
+from headrace import _backend
 from tests.live import DONE, TEXT, nothing_left
+from tests.truth import recordings
 
 LINES = 40_000
 BAD = "oops\n"
@@ -140,6 +142,41 @@ def test_a_forked_child_goes_on_with_a_big_file_or_says_why_not(path: Path) -> N
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert headrace.backend == "python" or before + list(events) == expected
+
+
+# ---------------------------------------------------------------- what waits in an intake
+
+
+@pytest.mark.once
+@pytest.mark.skipif(os.name != "posix", reason="descriptors of pipes")
+@pytest.mark.parametrize("folder", sorted({stream.name.split("/")[0] for stream in recordings()}))
+def test_what_waits_is_told_alike_in_every_dialect(folder: str) -> None:
+    """Some blocks of a stream wait: all but the first are parsed ahead. Every kind of event comes out as it went in."""
+    streams = [stream.data for stream in recordings() if stream.name.startswith(folder + "/")]
+    data = b"".join(streams)
+    data *= 1 + 400_000 // len(data)
+    options: dict[str, Any] = {"kinds": [*headrace.api.KINDS, "state"], "spans": True}
+    whole, engine = _backend.Engine(**options), _backend.Engine(**options)
+    expected = whole.feed(data) + whole.close()
+    intake = headrace.Intake()
+    read, write = os.pipe()
+    stream = intake.add(read, folder)
+    os.close(read)
+    with open(write, "wb") as pipe:
+        pipe.write(data)
+    while intake.total(stream) < len(data):
+        time.sleep(0.001)
+    got: list[Any] = []
+    was_ahead = False
+    tap = intake.tap(stream)
+    while (events := tap.feed(engine)) is not None or not tap.is_over:
+        got += events or ()
+        was_ahead = was_ahead or tap.is_ahead
+    got += engine.close()
+    intake.close()
+    assert got == expected
+    assert (engine.run(), engine.report(), engine.detection) == (whole.run(), whole.report(), whole.detection)
+    assert was_ahead == (headrace.backend == "native" and len(os.sched_getaffinity(0)) > 1)
 
 
 # ---------------------------------------------------------------- processes whose consumer is slow

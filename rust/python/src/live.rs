@@ -23,6 +23,8 @@ const MOMENT: Duration = Duration::from_millis(20);
 const SLICE: usize = 1 << 15;
 /// An event of them comes of about so many bytes.
 const BYTES: usize = 1 << 9;
+/// About how much another thread parses at a time.
+const AHEAD: usize = 2 * BLOCK;
 /// A block that has so much is a sign that more waits.
 const MUCH: usize = 1 << 15;
 
@@ -247,7 +249,7 @@ impl Tap {
         live.pool().put_back(std::mem::take(&mut self.block));
         self.at = 0;
         let stream = self.stream;
-        match py.detach(|| live.take(stream, BLOCK)) {
+        match py.detach(|| live.take(stream, AHEAD)) {
             Ok(Taken::Bytes(bytes)) if bytes.len() >= MUCH => {
                 if let Err(bytes) = engine.block_early(bytes, &pool) {
                     self.block = bytes;
