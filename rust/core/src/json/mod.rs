@@ -6,6 +6,7 @@
 
 mod decoded;
 mod error;
+mod escapes;
 mod kept;
 mod parse;
 mod paths;
