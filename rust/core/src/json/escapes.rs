@@ -182,40 +182,47 @@ mod x86 {
     skip!(skip_avx2, "avx2", ends_avx2, shorts_avx2);
     skip!(skip_avx512, "avx512bw", ends_avx512, shorts_avx512);
 
+    // No closures below: in what the compiler makes of them it does not count on the processor's features.
+
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn halves(block: &[u8; 64]) -> [__m256i; 2] {
+    fn halves(block: &[u8; 64]) -> (__m256i, __m256i) {
+        let start = block.as_ptr();
         // SAFETY: a block has the 64 bytes that are read.
         unsafe {
-            let start = block.as_ptr();
-            [
+            (
                 _mm256_loadu_si256(start.cast()),
                 _mm256_loadu_si256(start.add(32).cast()),
-            ]
+            )
         }
     }
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn bits(halves: [__m256i; 2]) -> u64 {
-        let [low, high] = halves.map(|half| _mm256_movemask_epi8(half) as u32);
-        u64::from(high) << 32 | u64::from(low)
+    fn bits(low: __m256i, high: __m256i) -> u64 {
+        let (low, high) = (_mm256_movemask_epi8(low), _mm256_movemask_epi8(high));
+        u64::from(high as u32) << 32 | u64::from(low as u32)
     }
 
     #[inline]
     #[target_feature(enable = "avx2")]
     fn ends_avx2(block: &[u8; 64]) -> (u64, u64) {
-        let halves = halves(block);
-        let quote = _mm256_set1_epi8(b'"' as i8);
+        let (low, high) = halves(block);
         let backslash = _mm256_set1_epi8(b'\\' as i8);
-        let last_control = _mm256_set1_epi8(0x1f);
-        let ends = halves.map(|half| {
-            // Unsigned "at most 0x1f": the smaller of the two is the byte itself.
-            let below = _mm256_cmpeq_epi8(_mm256_min_epu8(half, last_control), half);
-            _mm256_or_si256(_mm256_cmpeq_epi8(half, quote), below)
-        });
-        let backslashes = halves.map(|half| _mm256_cmpeq_epi8(half, backslash));
-        (bits(ends), bits(backslashes))
+        let backslashes = bits(
+            _mm256_cmpeq_epi8(low, backslash),
+            _mm256_cmpeq_epi8(high, backslash),
+        );
+        (bits(ends_of_half(low), ends_of_half(high)), backslashes)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn ends_of_half(half: __m256i) -> __m256i {
+        let quote = _mm256_cmpeq_epi8(half, _mm256_set1_epi8(b'"' as i8));
+        // Unsigned "at most 0x1f": the smaller of the two is the byte itself.
+        let below = _mm256_cmpeq_epi8(_mm256_min_epu8(half, _mm256_set1_epi8(0x1f)), half);
+        _mm256_or_si256(quote, below)
     }
 
     /// For each high half of a byte, the bit of the row that it stands for, and for each low half the rows in which such
@@ -224,20 +231,27 @@ mod x86 {
     const COLUMNS: [i8; 16] = [0, 0, 1 | 4 | 8, 0, 8, 0, 4, 0, 0, 0, 0, 0, 2, 0, 4, 1];
 
     #[inline]
+    fn table(table: &[i8; 16]) -> __m128i {
+        // SAFETY: SSE2 is in the x86-64 baseline, and the table has the 16 bytes that are read.
+        unsafe { _mm_loadu_si128(table.as_ptr().cast()) }
+    }
+
+    #[inline]
     #[target_feature(enable = "avx2")]
     fn shorts_avx2(block: &[u8; 64]) -> u64 {
-        // SAFETY: the tables have the 16 bytes that are read.
-        let [rows, columns] = [&ROWS, &COLUMNS].map(|table| unsafe {
-            _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()))
-        });
-        let low = _mm256_set1_epi8(15);
-        let others = halves(block).map(|half| {
-            let row = _mm256_and_si256(_mm256_srli_epi16::<4>(half), low);
-            let row = _mm256_shuffle_epi8(rows, row);
-            let column = _mm256_shuffle_epi8(columns, _mm256_and_si256(half, low));
-            _mm256_cmpeq_epi8(_mm256_and_si256(row, column), _mm256_setzero_si256())
-        });
-        !bits(others)
+        let (low, high) = halves(block);
+        !bits(others_of_half(low), others_of_half(high))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn others_of_half(half: __m256i) -> __m256i {
+        let digit = _mm256_set1_epi8(15);
+        let row = _mm256_and_si256(_mm256_srli_epi16::<4>(half), digit);
+        let row = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table(&ROWS)), row);
+        let column = _mm256_and_si256(half, digit);
+        let column = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table(&COLUMNS)), column);
+        _mm256_cmpeq_epi8(_mm256_and_si256(row, column), _mm256_setzero_si256())
     }
 
     #[inline]
@@ -260,13 +274,11 @@ mod x86 {
     #[inline]
     #[target_feature(enable = "avx512bw")]
     fn shorts_avx512(block: &[u8; 64]) -> u64 {
-        // SAFETY: the tables have the 16 bytes that are read.
-        let [rows, columns] = [&ROWS, &COLUMNS]
-            .map(|table| unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())) });
-        let (bytes, low) = (load(block), _mm512_set1_epi8(15));
-        let row = _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), low);
-        let row = _mm512_shuffle_epi8(rows, row);
-        let column = _mm512_shuffle_epi8(columns, _mm512_and_si512(bytes, low));
+        let (bytes, digit) = (load(block), _mm512_set1_epi8(15));
+        let row = _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), digit);
+        let row = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table(&ROWS)), row);
+        let column = _mm512_and_si512(bytes, digit);
+        let column = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table(&COLUMNS)), column);
         _mm512_test_epi8_mask(row, column)
     }
 
@@ -285,9 +297,14 @@ mod x86 {
     /// and their backslashes are squeezed out.
     #[target_feature(enable = "avx512bw,avx512vbmi,avx512vbmi2")]
     pub(super) fn decode_avx512(raw: &[u8], out: &mut [MaybeUninit<u8>]) -> (usize, usize) {
-        // SAFETY: the table has the 128 bytes that are read.
-        let [low, high] =
-            [0, 64].map(|at| unsafe { _mm512_loadu_si512(MEANINGS.as_ptr().add(at).cast()) });
+        let (low, high) = MEANINGS.split_at(64);
+        // SAFETY: both parts of the table have the 64 bytes that are read.
+        let (low, high) = unsafe {
+            (
+                _mm512_loadu_si512(low.as_ptr().cast()),
+                _mm512_loadu_si512(high.as_ptr().cast()),
+            )
+        };
         let (mut at, mut to) = (0, 0);
         while at < raw.len() {
             let left = raw.len() - at;
@@ -295,12 +312,10 @@ mod x86 {
             // SAFETY: reads no more bytes than are left.
             let bytes = unsafe { _mm512_maskz_loadu_epi8(here, raw.as_ptr().add(at).cast()) };
             let backslashes = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(b'\\' as i8));
-            let place: &mut [_; 64] = (&mut out[to..to + SLACK])
-                .try_into()
-                .unwrap_or_else(|_| unreachable!());
+            let place = out[to..to + SLACK].as_mut_ptr();
             if backslashes == 0 {
                 // SAFETY: the place has the 64 bytes that are written.
-                unsafe { _mm512_storeu_si512(place.as_mut_ptr().cast(), bytes) };
+                unsafe { _mm512_storeu_si512(place.cast(), bytes) };
                 at += left.min(64);
                 to += left.min(64);
                 continue;
@@ -317,7 +332,7 @@ mod x86 {
             let meant = _mm512_mask2_permutex2var_epi8(low, bytes, escaped, high);
             let meant = _mm512_maskz_compress_epi8(kept, meant);
             // SAFETY: the place has the 64 bytes that are written.
-            unsafe { _mm512_storeu_si512(place.as_mut_ptr().cast(), meant) };
+            unsafe { _mm512_storeu_si512(place.cast(), meant) };
             at += taken.count_ones() as usize;
             to += kept.count_ones() as usize;
             if long != 0 {

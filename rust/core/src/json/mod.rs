@@ -26,6 +26,7 @@ pub use error::{JsonError, Reason};
 pub use kept::Kept;
 pub use parse::MAX_DEPTH;
 pub use paths::{Paths, Plans, Spot};
+pub(crate) use scan::plain_end;
 pub use short::Short;
 pub use tape::Tape;
 pub use template::{Decoder, Fitted, Pattern, Shape};
