@@ -19,6 +19,9 @@ mod shapes;
 #[cfg(target_os = "linux")]
 mod watch;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 use pyo3::prelude::*;
 
 #[pymodule]
