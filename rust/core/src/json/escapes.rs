@@ -7,19 +7,12 @@ use std::mem::MaybeUninit;
 
 use super::scan::plain_end;
 
-/// Room that [`decode`] needs behind what it writes.
-pub(super) const SLACK: usize = 64;
-
 /// Offset of the first byte at or after `from`, which is inside a string, that is neither plain nor part of an escape of
 /// two bytes; the length of the text if there is none. And whether there were such escapes.
 #[inline]
 pub(super) fn skip(text: &[u8], from: usize) -> (usize, bool) {
     #[cfg(target_arch = "x86_64")]
     {
-        if std::is_x86_feature_detected!("avx512bw") {
-            // SAFETY: the processor has AVX-512BW.
-            return unsafe { x86::skip_avx512(text, from) };
-        }
         if std::is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2.
             return unsafe { x86::skip_avx2(text, from) };
@@ -49,7 +42,7 @@ pub(super) fn is_short(text: &[u8], at: usize) -> bool {
 
 /// What the byte after the backslash of an escape of two stands for.
 #[inline]
-pub(super) const fn meaning(byte: u8) -> u8 {
+pub(super) fn meaning(byte: u8) -> u8 {
     match byte {
         b'b' => 8,
         b'f' => 12,
@@ -61,18 +54,12 @@ pub(super) const fn meaning(byte: u8) -> u8 {
 }
 
 /// Writes what the inside of a string stands for to `out`, up to its end or a backslash: how much was read, and how much
-/// written. `out` has [`SLACK`] more than the string.
+/// written. `out` has room for all of the string.
 #[inline]
 pub(super) fn decode(raw: &[u8], out: &mut [MaybeUninit<u8>]) -> (usize, usize) {
-    assert!(out.len() >= raw.len() + SLACK);
+    assert!(out.len() >= raw.len());
     #[cfg(target_arch = "x86_64")]
     {
-        if std::is_x86_feature_detected!("avx512vbmi2")
-            && std::is_x86_feature_detected!("avx512vbmi")
-        {
-            // SAFETY: the processor has AVX-512VBMI and VBMI2 (hence BW).
-            return unsafe { x86::decode_avx512(raw, out) };
-        }
         if std::is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2.
             return unsafe { x86::decode_avx2(raw, out) };
@@ -148,39 +135,32 @@ mod x86 {
 
     use super::*;
 
-    /// `$ends`: the quotes and control characters, and the backslashes, of 64 bytes. `$shorts`: the bytes that make an
-    /// escape of two.
-    macro_rules! skip {
-        ($name:ident, $feature:literal, $ends:ident, $shorts:ident) => {
-            #[target_feature(enable = $feature)]
-            pub(super) fn $name(text: &[u8], from: usize) -> (usize, bool) {
-                let (mut at, mut found) = (from, false);
-                while let Some(block) = text.get(at..).and_then(|rest| rest.first_chunk::<64>()) {
-                    let (ends, backslashes) = $ends(block);
-                    if backslashes == 0 {
-                        if ends != 0 {
-                            return (at + ends.trailing_zeros() as usize, found);
-                        }
-                        at += 64;
-                        continue;
-                    }
-                    let (starts, escaped) = escapes(backslashes);
-                    let stops = ends & !escaped | (escaped & !$shorts(block)) >> 1;
-                    if stops != 0 {
-                        let stop = stops.trailing_zeros();
-                        found |= starts & ((1 << stop) - 1) != 0;
-                        return (at + stop as usize, found);
-                    }
-                    // If the last byte begins an escape, so does the next block. A block always begins so.
-                    found |= starts << 1 != 0;
-                    at += 64 - (starts >> 63) as usize;
+    /// As [`skip_plain`], 64 bytes at a time.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn skip_avx2(text: &[u8], from: usize) -> (usize, bool) {
+        let (mut at, mut found) = (from, false);
+        while let Some(block) = text.get(at..).and_then(|rest| rest.first_chunk::<64>()) {
+            let (ends, backslashes) = ends(block);
+            if backslashes == 0 {
+                if ends != 0 {
+                    return (at + ends.trailing_zeros() as usize, found);
                 }
-                skip_plain(text, at, found)
+                at += 64;
+                continue;
             }
-        };
+            let (starts, escaped) = escapes(backslashes);
+            let stops = ends & !escaped | (escaped & !shorts(block)) >> 1;
+            if stops != 0 {
+                let stop = stops.trailing_zeros();
+                found |= starts & ((1 << stop) - 1) != 0;
+                return (at + stop as usize, found);
+            }
+            // If the last byte begins an escape, so does the next block. A block always begins so.
+            found |= starts << 1 != 0;
+            at += 64 - (starts >> 63) as usize;
+        }
+        skip_plain(text, at, found)
     }
-    skip!(skip_avx2, "avx2", ends_avx2, shorts_avx2);
-    skip!(skip_avx512, "avx512bw", ends_avx512, shorts_avx512);
 
     // No closures below: in what the compiler makes of them it does not count on the processor's features.
 
@@ -204,9 +184,10 @@ mod x86 {
         u64::from(high as u32) << 32 | u64::from(low as u32)
     }
 
+    /// The quotes and control characters, and the backslashes.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn ends_avx2(block: &[u8; 64]) -> (u64, u64) {
+    fn ends(block: &[u8; 64]) -> (u64, u64) {
         let (low, high) = halves(block);
         let backslash = _mm256_set1_epi8(b'\\' as i8);
         let backslashes = bits(
@@ -236,9 +217,10 @@ mod x86 {
         unsafe { _mm_loadu_si128(table.as_ptr().cast()) }
     }
 
+    /// The bytes that make an escape of two.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn shorts_avx2(block: &[u8; 64]) -> u64 {
+    fn shorts(block: &[u8; 64]) -> u64 {
         let (low, high) = halves(block);
         !bits(others_of_half(low), others_of_half(high))
     }
@@ -252,94 +234,6 @@ mod x86 {
         let column = _mm256_and_si256(half, digit);
         let column = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table(&COLUMNS)), column);
         _mm256_cmpeq_epi8(_mm256_and_si256(row, column), _mm256_setzero_si256())
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512bw")]
-    fn load(block: &[u8; 64]) -> __m512i {
-        // SAFETY: a block has the 64 bytes that are read.
-        unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512bw")]
-    fn ends_avx512(block: &[u8; 64]) -> (u64, u64) {
-        let bytes = load(block);
-        let quotes = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(b'"' as i8));
-        let controls = _mm512_cmplt_epu8_mask(bytes, _mm512_set1_epi8(0x20));
-        let backslashes = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(b'\\' as i8));
-        (quotes | controls, backslashes)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512bw")]
-    fn shorts_avx512(block: &[u8; 64]) -> u64 {
-        let (bytes, digit) = (load(block), _mm512_set1_epi8(15));
-        let row = _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), digit);
-        let row = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table(&ROWS)), row);
-        let column = _mm512_and_si512(bytes, digit);
-        let column = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table(&COLUMNS)), column);
-        _mm512_test_epi8_mask(row, column)
-    }
-
-    /// [`meaning`] of each ASCII byte.
-    const MEANINGS: [u8; 128] = {
-        let mut meanings = [0; 128];
-        let mut byte = 0;
-        while byte < 128 {
-            meanings[byte] = meaning(byte as u8);
-            byte += 1;
-        }
-        meanings
-    };
-
-    /// Up to an escape of more than two bytes, or the end. What the escapes of 64 bytes stand for is looked up at once,
-    /// and their backslashes are squeezed out.
-    #[target_feature(enable = "avx512bw,avx512vbmi,avx512vbmi2")]
-    pub(super) fn decode_avx512(raw: &[u8], out: &mut [MaybeUninit<u8>]) -> (usize, usize) {
-        let (low, high) = MEANINGS.split_at(64);
-        // SAFETY: both parts of the table have the 64 bytes that are read.
-        let (low, high) = unsafe {
-            (
-                _mm512_loadu_si512(low.as_ptr().cast()),
-                _mm512_loadu_si512(high.as_ptr().cast()),
-            )
-        };
-        let (mut at, mut to) = (0, 0);
-        while at < raw.len() {
-            let left = raw.len() - at;
-            let here = u64::MAX >> (64 - left.min(64));
-            // SAFETY: reads no more bytes than are left.
-            let bytes = unsafe { _mm512_maskz_loadu_epi8(here, raw.as_ptr().add(at).cast()) };
-            let backslashes = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(b'\\' as i8));
-            let place = out[to..to + SLACK].as_mut_ptr();
-            if backslashes == 0 {
-                // SAFETY: the place has the 64 bytes that are written.
-                unsafe { _mm512_storeu_si512(place.cast(), bytes) };
-                at += left.min(64);
-                to += left.min(64);
-                continue;
-            }
-            let (starts, escaped) = escapes(backslashes);
-            let long = escaped & _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(b'u' as i8));
-            // If the last byte begins an escape, so does the next block. A block always begins so.
-            let taken = match long {
-                0 if left > 64 => here & !(starts & 1 << 63),
-                0 => here,
-                _ => (1 << (long.trailing_zeros() - 1)) - 1,
-            };
-            let kept = taken & !starts;
-            let meant = _mm512_mask2_permutex2var_epi8(low, bytes, escaped, high);
-            let meant = _mm512_maskz_compress_epi8(kept, meant);
-            // SAFETY: the place has the 64 bytes that are written.
-            unsafe { _mm512_storeu_si512(place.cast(), meant) };
-            at += taken.count_ones() as usize;
-            to += kept.count_ones() as usize;
-            if long != 0 {
-                break;
-            }
-        }
-        (at, to)
     }
 
     /// Up to an escape of more than two bytes, or to one near the end.
@@ -433,7 +327,7 @@ mod tests {
 
     /// Decodes it step by step; of a longer escape only the backslash is left out.
     fn decoded(raw: &[u8], decode: Decode) -> Vec<u8> {
-        let mut out = vec![MaybeUninit::new(b'!'); raw.len() + SLACK];
+        let mut out = vec![MaybeUninit::new(b'!'); raw.len()];
         let (mut at, mut to) = (0, 0);
         while at < raw.len() {
             let (read, written) = decode(&raw[at..], &mut out[to..]);

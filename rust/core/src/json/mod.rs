@@ -19,7 +19,6 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod text;
-mod utf8;
 mod value;
 
 pub use decoded::{Decoded, Known};
@@ -74,10 +73,8 @@ fn doc<'a>(tape: &'a Tape, text: &'a str, parsed: &parse::Parsed) -> Doc<'a> {
 
 /// The text as `str`, or the offset of the first byte that is no UTF-8.
 fn utf8(text: &[u8]) -> Result<&str, JsonError> {
-    if utf8::is_utf8(text) {
-        // SAFETY: it is UTF-8.
-        return Ok(unsafe { std::str::from_utf8_unchecked(text) });
-    }
-    let valid = std::str::from_utf8(text).map_or_else(|error| error.valid_up_to(), str::len);
-    Err(JsonError::new(valid, Reason::InvalidUtf8))
+    simdutf8::basic::from_utf8(text).map_err(|_| {
+        let valid = std::str::from_utf8(text).map_or_else(|error| error.valid_up_to(), str::len);
+        JsonError::new(valid, Reason::InvalidUtf8)
+    })
 }

@@ -197,10 +197,7 @@ mod x86 {
     /// Long text: worth a call, and the look at what the processor can do.
     #[inline(never)]
     fn long(text: &[u8], from: usize) -> usize {
-        if std::is_x86_feature_detected!("avx512bw") {
-            // SAFETY: the processor has AVX-512BW.
-            unsafe { long_avx512(text, from) }
-        } else if std::is_x86_feature_detected!("avx2") {
+        if std::is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2.
             unsafe { long_avx2(text, from) }
         } else {
@@ -240,26 +237,6 @@ mod x86 {
             at += 32;
         }
         super::swar::plain_end(text, at)
-    }
-
-    #[target_feature(enable = "avx512bw")]
-    pub(super) fn long_avx512(text: &[u8], from: usize) -> usize {
-        let mut at = from;
-        while at < text.len() {
-            let left = (text.len() - at).min(64);
-            // SAFETY: reads no more bytes than are left; for the others there are zeros, which stop.
-            let bytes = unsafe {
-                _mm512_maskz_loadu_epi8(u64::MAX >> (64 - left), text.as_ptr().add(at).cast())
-            };
-            let stops = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(b'"' as i8))
-                | _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(b'\\' as i8))
-                | _mm512_cmplt_epu8_mask(bytes, _mm512_set1_epi8(0x20));
-            if stops != 0 {
-                return at + stops.trailing_zeros() as usize;
-            }
-            at += 64;
-        }
-        text.len()
     }
 
     /// One bit for each of the 16 bytes at `from` that stops a stretch.
@@ -454,14 +431,6 @@ mod tests {
                             unsafe { x86::long_avx2(&text, from) },
                             want,
                             "avx2, round {round} from {from}"
-                        );
-                    }
-                    if std::is_x86_feature_detected!("avx512bw") {
-                        // SAFETY: the processor has AVX-512BW.
-                        assert_eq!(
-                            unsafe { x86::long_avx512(&text, from) },
-                            want,
-                            "avx512, round {round} from {from}"
                         );
                     }
                 }

@@ -201,7 +201,7 @@ impl<'a> Str<'a> {
     pub fn decode_in<'r>(&self, room: &'r mut Vec<u8>) -> &'r str {
         let raw = self.raw.as_bytes();
         room.clear();
-        room.reserve(raw.len() + escapes::SLACK); // no escape is shorter than what it stands for
+        room.reserve(raw.len()); // no escape is shorter than what it stands for
         let out = room.spare_capacity_mut();
         let (mut at, mut to) = (0, 0);
         loop {
