@@ -80,7 +80,9 @@ fn decode_plain(
     while at < near
         && let Some(run) = raw[at..].first_chunk::<8>()
     {
-        copy(run, &mut out[to..to + 8]);
+        let place = out[to..to + 8].as_mut_ptr();
+        // SAFETY: the place has the 8 bytes that are written.
+        unsafe { place.cast::<[u8; 8]>().write_unaligned(*run) };
         let plain = plain_bytes(*run);
         at += plain;
         to += plain;
@@ -89,14 +91,10 @@ fn decode_plain(
         }
     }
     let end = backslash(raw, at);
-    copy(&raw[at..end], &mut out[to..to + end - at]);
-    (end, to + end - at)
-}
-
-#[inline(always)]
-fn copy(from: &[u8], to: &mut [MaybeUninit<u8>]) {
+    let run = std::ptr::from_ref(&raw[at..end]) as *const [MaybeUninit<u8>];
     // SAFETY: what is initialised may be read as what may be.
-    to.copy_from_slice(unsafe { &*(std::ptr::from_ref(from) as *const [MaybeUninit<u8>]) });
+    out[to..to + end - at].copy_from_slice(unsafe { &*run });
+    (end, to + end - at)
 }
 
 /// How many of eight bytes there are before a backslash.
@@ -243,8 +241,10 @@ mod x86 {
         while let Some(block) = raw[at..].first_chunk::<32>() {
             // SAFETY: a block has the 32 bytes that are read.
             let bytes = unsafe { _mm256_loadu_si256(block.as_ptr().cast()) };
+            let place = out[to..to + 32].as_mut_ptr();
             // What is copied beyond a backslash is written again.
-            copy(block, &mut out[to..to + 32]);
+            // SAFETY: the place has the 32 bytes that are written.
+            unsafe { _mm256_storeu_si256(place.cast(), bytes) };
             let backslash = _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(b'\\' as i8));
             let plain = (_mm256_movemask_epi8(backslash) as u32).trailing_zeros() as usize;
             at += plain;
