@@ -86,17 +86,10 @@ impl Feed {
         match self {
             Feed::Native {
                 mut source,
-                read,
-                at,
-                line: None,
-            } if at == read.len() => match source.join() {
+                at: None,
+            } => match source.join() {
                 Some(pool) => Ok((source, pool)),
-                None => Err(Feed::Native {
-                    source,
-                    read,
-                    at,
-                    line: None,
-                }),
+                None => Err(Feed::Native { source, at: None }),
             },
             other => Err(other),
         }
@@ -248,12 +241,7 @@ impl Pull {
     }
 
     pub fn give_back(&mut self, source: Box<Ahead>) {
-        self.feed = Some(Feed::Native {
-            source,
-            read: Vec::new(),
-            at: 0,
-            line: None,
-        });
+        self.feed = Some(Feed::Native { source, at: None });
     }
 
     pub fn feed(&mut self) -> Option<&mut Feed> {
