@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::json::{Kind, Tape, Text, Value, View};
+use crate::json::{Kind, Tape, Text, Value, View, plain_end};
 use crate::number::Number;
 
 /// A JSON value on its way into events and runs.
@@ -350,15 +350,17 @@ fn write_list<T>(
 /// Writes a JSON string.
 pub fn write_text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
-    let mut plain = 0;
-    for (at, byte) in text.bytes().enumerate() {
-        let escape: &[u8] = match byte {
-            b'"' => b"\\\"",
-            b'\\' => b"\\\\",
-            b'\n' => b"\\n",
-            b'\r' => b"\\r",
-            b'\t' => b"\\t",
-            0..0x20 => &[
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    loop {
+        let end = plain_end(bytes, at);
+        out.extend_from_slice(&bytes[at..end]);
+        let escape: &[u8] = match bytes.get(end) {
+            None => break,
+            Some(b'\n') => b"\\n",
+            Some(b'\r') => b"\\r",
+            Some(b'\t') => b"\\t",
+            Some(byte @ ..0x20) => &[
                 b'\\',
                 b'u',
                 b'0',
@@ -366,12 +368,10 @@ pub fn write_text(text: &str, out: &mut Vec<u8>) {
                 b'0' + (byte >> 4),
                 b"0123456789abcdef"[(byte & 15) as usize],
             ],
-            _ => continue,
+            Some(&byte) => &[b'\\', byte],
         };
-        out.extend_from_slice(&text.as_bytes()[plain..at]);
         out.extend_from_slice(escape);
-        plain = at + 1;
+        at = end + 1;
     }
-    out.extend_from_slice(&text.as_bytes()[plain..]);
     out.push(b'"');
 }

@@ -352,6 +352,13 @@ impl Stream {
             self.map(record, report, output);
             return;
         }
+        let size = record.raw.len() as u64;
+        let found = self.detector.look(record.value(), record.line, size);
+        if found.is_some() || self.detector.is_full() {
+            self.settle(found, report, output);
+            self.map(record, report, output);
+            return;
+        }
         self.waiting.push(Waiting {
             raw: record.raw.to_vec(),
             line: record.line,
@@ -360,11 +367,6 @@ impl Stream {
             lossy: record.lossy,
             salvaged: record.salvaged,
         });
-        let size = record.raw.len() as u64;
-        let found = self.detector.look(record.value(), record.line, size);
-        if found.is_some() || self.detector.is_full() {
-            self.settle(found, report, output);
-        }
     }
 
     /// Decides on a dialect, or that the records that wait are of none.

@@ -19,19 +19,20 @@ use crate::errors::{self, Failure};
 /// About how much is parsed at a time: a few lines. What they become is taken by the consumer before the next are parsed,
 /// so that the same memory serves again, warm, and Python's garbage collector has nothing to look through.
 const SLICE: usize = 1 << 12;
-/// A buffer that one long line has grown beyond this is given back.
-const KEPT: usize = 1 << 21;
+
+/// Waits here until a part of a mapped file is in memory.
+fn read_in(bytes: &[u8]) {
+    const PAGE: usize = 1 << 12; // or more
+    std::hint::black_box(bytes.iter().step_by(PAGE).fold(0, |sum, byte| sum ^ byte));
+}
 
 /// A source that chunks are pulled from.
 pub enum Feed {
     /// Read in Rust; never holds the GIL while it waits.
     Native {
         source: Box<Ahead>,
-        /// What was read and not parsed yet begins at `at`.
-        read: Vec<u8>,
-        at: usize,
-        /// What was decoded and not parsed yet begins with this line.
-        line: Option<usize>,
+        /// Of the piece that was read last, what is not parsed yet begins here; if it was decoded, with this line.
+        at: Option<usize>,
     },
     /// Chunks of a Python iterator.
     Python {
@@ -53,9 +54,7 @@ impl Feed {
     fn native(source: Source) -> Self {
         Feed::Native {
             source: Box::new(Ahead::new(source)),
-            read: Vec::new(),
-            at: 0,
-            line: None,
+            at: None,
         }
     }
 
@@ -87,17 +86,10 @@ impl Feed {
         match self {
             Feed::Native {
                 mut source,
-                read,
-                at,
-                line: None,
-            } if at == read.len() => match source.join() {
+                at: None,
+            } => match source.join() {
                 Some(pool) => Ok((source, pool)),
-                None => Err(Feed::Native {
-                    source,
-                    read,
-                    at,
-                    line: None,
-                }),
+                None => Err(Feed::Native { source, at: None }),
             },
             other => Err(other),
         }
@@ -106,35 +98,30 @@ impl Feed {
     /// Gives the parser the next bytes; false at the end.
     fn step(&mut self, py: Python<'_>, parse: &mut Parse<'_>) -> Result<bool, Failure> {
         match self {
-            Feed::Native {
-                source,
-                read,
-                at,
-                line,
-            } => {
-                if *at < read.len() {
-                    let start = *at;
-                    *at += whole_lines(&read[start..], SLICE);
-                    parse(Input::Bytes(&read[start..*at]))?;
-                    return Ok(true);
-                }
-                if let (Some(from), Some(Piece::Decoded(piece))) = (line.take(), source.piece()) {
-                    *line = parse(Input::Decoded(piece, from, SLICE))?;
+            Feed::Native { source, at } => {
+                if let Some(from) = at.take() {
+                    match source.piece() {
+                        Some(Piece::Bytes(bytes)) => {
+                            let end = from + whole_lines(&bytes[from..], SLICE);
+                            *at = (end < bytes.len()).then_some(end);
+                            parse(Input::Bytes(&bytes[from..end]))?;
+                        }
+                        Some(Piece::Decoded(piece)) => {
+                            *at = parse(Input::Decoded(piece, from, SLICE))?;
+                        }
+                        None => (),
+                    }
                     return Ok(true);
                 }
                 // Read without the GIL, and parse with it: what is parsed becomes Python objects at once.
-                *at = 0;
-                read.clear();
-                read.shrink_to(KEPT);
                 let more = py.detach(|| {
                     let more = source.advance()?;
-                    match source.piece() {
-                        Some(Piece::Bytes(bytes)) => read.extend_from_slice(bytes),
-                        Some(Piece::Decoded(_)) => *line = Some(0),
-                        None => (),
+                    if let Some(Piece::Bytes(bytes)) = source.piece() {
+                        read_in(bytes);
                     }
                     Ok(more)
                 });
+                *at = source.piece().is_some().then_some(0);
                 py.check_signals()?;
                 more
             }
@@ -254,12 +241,7 @@ impl Pull {
     }
 
     pub fn give_back(&mut self, source: Box<Ahead>) {
-        self.feed = Some(Feed::Native {
-            source,
-            read: Vec::new(),
-            at: 0,
-            line: None,
-        });
+        self.feed = Some(Feed::Native { source, at: None });
     }
 
     pub fn feed(&mut self) -> Option<&mut Feed> {

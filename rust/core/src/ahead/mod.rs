@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_line_ends_is_handed_out_in_parts() {
+    fn a_file_without_line_ends_is_handed_out_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("long");
         let file = fs::File::create(&path).unwrap();
@@ -417,7 +417,6 @@ mod tests {
         while source.advance().unwrap() {
             assert_eq!(source.rest.capacity(), 0);
             if let Some(Piece::Bytes(bytes)) = source.piece() {
-                assert!(bytes.len() <= 64 << 20);
                 size += bytes.len();
             }
         }

@@ -140,7 +140,7 @@ fn sign_answer(record: Value<'_>) -> Option<Sign> {
 // -------------------------------------------------------------------- the mapper
 
 /// Names a text block: by session and messageId, or by a number for one without.
-#[derive(Clone, Deserialize, Serialize)]
+#[derive(Clone, Deserialize, PartialEq, Serialize)]
 struct BlockKey {
     id: Option<String>,
     name: String,
@@ -394,7 +394,7 @@ impl Acp {
             self.place = None;
             return BlockKey {
                 id: Some(id.to_owned()),
-                name: format!("id {session} {id}"),
+                name: ["id ", session, " ", id].concat(),
                 run: 0,
             };
         }
@@ -432,7 +432,9 @@ impl Acp {
         self.failure = false;
         if kind == Kind::Message {
             self.calls.refused.clear();
-            self.last = Some(block.clone());
+            if self.last.as_ref() != Some(block) {
+                self.last = Some(block.clone());
+            }
         }
     }
 

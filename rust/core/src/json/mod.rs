@@ -6,6 +6,7 @@
 
 mod decoded;
 mod error;
+mod escapes;
 mod kept;
 mod parse;
 mod paths;
@@ -25,6 +26,7 @@ pub use error::{JsonError, Reason};
 pub use kept::Kept;
 pub use parse::MAX_DEPTH;
 pub use paths::{Paths, Plans, Spot};
+pub(crate) use scan::plain_end;
 pub use short::Short;
 pub use tape::Tape;
 pub use template::{Decoder, Fitted, Pattern, Shape};

@@ -4,6 +4,7 @@
 //! so everything the loop works with stays in registers.
 
 use super::error::{JsonError, Reason};
+use super::escapes;
 use super::scan::{digits_end, plain_end};
 use super::tape::{ESCAPES, INTEGER, LONE, Node};
 
@@ -244,13 +245,14 @@ pub(super) fn string_rest<const LAX: bool>(
     // Where the escape of a high half ended, if the last escape was one: its low half must start right there.
     let mut high_end = None;
     loop {
+        // Nearly all of it.
+        let (stop, found) = escapes::skip(text, at);
+        at = stop;
+        if found {
+            flags |= ESCAPES;
+        }
         match text.get(at) {
             Some(b'"') => break,
-            Some(b'\\') if high_end.is_none() && is_short_escape(text, at + 1) => {
-                // Nearly all of them.
-                flags |= ESCAPES;
-                at += 2;
-            }
             Some(b'\\') => {
                 flags |= ESCAPES;
                 let start = at;
@@ -267,7 +269,6 @@ pub(super) fn string_rest<const LAX: bool>(
             Some(_) => return Err(JsonError::new(at, Reason::ControlCharacter)),
             None => return Err(JsonError::new(at, Reason::UnexpectedEnd)),
         }
-        at = plain_end(text, at);
     }
     if high_end.is_some() {
         flags |= LONE;
@@ -275,20 +276,11 @@ pub(super) fn string_rest<const LAX: bool>(
     Ok((at + 1, flags))
 }
 
-/// Whether this, after a backslash, is the other byte of an escape of two.
-#[inline(always)]
-fn is_short_escape(text: &[u8], at: usize) -> bool {
-    matches!(
-        text.get(at),
-        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't')
-    )
-}
-
 /// An escape, from its backslash: its end, and the UTF-16 unit if it is a `\u` escape, else 0.
 #[inline(always)]
 fn escape(text: &[u8], start: usize) -> Result<(usize, u16), JsonError> {
     match text.get(start + 1) {
-        _ if is_short_escape(text, start + 1) => Ok((start + 2, 0)),
+        _ if escapes::is_short(text, start + 1) => Ok((start + 2, 0)),
         Some(b'u') => {
             let mut unit = 0;
             for at in start + 2..start + 6 {

@@ -4,7 +4,7 @@
 
 /// Offset of the first byte at or after `from` that is `"`, `\` or below 0x20; the length of the text if there is none.
 #[inline(always)]
-pub(super) fn plain_end(text: &[u8], from: usize) -> usize {
+pub(crate) fn plain_end(text: &[u8], from: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
     {
         x86::plain_end(text, from)

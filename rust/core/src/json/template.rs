@@ -170,6 +170,8 @@ struct Templates {
     /// Of the text at hand, before anything was spent on it: or else what little is earned would all go into tries,
     /// and nothing be learned.
     may_spend: bool,
+    /// Of the text at hand, which is looked at to learn from it.
+    values: Vec<Leaf>,
     /// Of the text at hand.
     slots: Slots,
     unfolded: Unfolded,
@@ -215,6 +217,7 @@ impl Default for Templates {
             clock: 0,
             budget: FIRST_BUDGET,
             may_spend: true,
+            values: Vec::new(),
             slots: [Node::default(); MAX_VALUES + 1],
             unfolded: Unfolded::default(),
         }
@@ -306,8 +309,8 @@ impl Templates {
             return;
         }
         self.spend(LOOKING * nodes.len() as i32);
-        let (values, frame) = values(text.as_bytes(), nodes);
-        if values.len() > MAX_VALUES {
+        let frame = values(text.as_bytes(), nodes, &mut self.values);
+        if self.values.len() > MAX_VALUES {
             return;
         }
         let is_known =
@@ -322,7 +325,7 @@ impl Templates {
             None if memchr::memchr(b'\n', text.as_bytes()).is_some() => return,
             None => {
                 self.spend(LEARNING);
-                match Template::new(text, nodes, values, frame) {
+                match Template::new(text, nodes, &self.values, frame) {
                     Some(template) => self.add(template),
                     None => return,
                 }
@@ -348,7 +351,7 @@ impl Templates {
 #[derive(Debug)]
 struct Template {
     pattern: Arc<Pattern>,
-    values: Vec<Leaf>,
+    values: Box<[Leaf]>,
     /// Of its shape; see [`values`].
     frame: u64,
     /// Place of the template of the text that came next the last time.
@@ -428,7 +431,7 @@ impl<'a> Fitted<'a> {
 }
 
 /// The node of a string or number that is no key.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Leaf {
     node: u32,
     is_slot: bool,
@@ -551,45 +554,42 @@ fn cost(step: usize, at: usize) -> i32 {
     (60 * (step + 1) + at / 2).min(BUDGET as usize) as i32
 }
 
-/// The strings and numbers of a text that are no keys, and a hash of what is between them.
-fn values(text: &[u8], nodes: &[Node]) -> (Vec<Leaf>, u64) {
+/// Puts the strings and numbers of a text that are no keys into `values`, and gives a hash of the others: of keys the
+/// length and the last bytes, of containers the number of nodes.
+fn values(text: &[u8], nodes: &[Node], values: &mut Vec<Leaf>) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = nodes.len() as u64;
-    let mut add = |word: u64| hash = (hash ^ word).wrapping_mul(MULTIPLIER).rotate_left(29);
-    let mut values = Vec::new();
-    let mut at = 0;
-    let mut add_until = |start: usize, end: usize| {
-        let (words, rest) = text[at..start].as_chunks::<8>();
-        words.iter().for_each(|&word| add(u64::from_le_bytes(word)));
-        let rest = rest.iter().fold(1, |sum, &byte| sum << 8 | u64::from(byte));
-        add(rest);
-        at = end;
-    };
+    values.clear();
     for (node, span) in (0..).zip(nodes) {
         let (start, end) = (span.start as usize, span.end as usize);
-        let is_value = match is_string(text, start) {
-            Some(true) => text.get(skip_blanks(text, end)) != Some(&b':'),
-            Some(false) => true,
-            None => false,
+        let is_key = || text.get(skip_blanks(text, end)) == Some(&b':');
+        let word = match text[start] {
+            b'"' if is_key() => match text[start..end].last_chunk() {
+                Some(last) => u64::from_le_bytes(*last).rotate_left(8) ^ (end - start) as u64,
+                None => text[start + 1..end]
+                    .iter()
+                    .fold(0, |word, &byte| word << 8 | u64::from(byte)),
+            },
+            first @ (b'"' | b'-' | b'0'..=b'9') => {
+                values.push(Leaf {
+                    node,
+                    is_slot: false,
+                });
+                u64::from(first == b'"')
+            }
+            first => u64::from(first) << 32 | u64::from(span.skip),
         };
-        if is_value {
-            add_until(start, end);
-            values.push(Leaf {
-                node,
-                is_slot: false,
-            });
-        }
+        hash = (hash ^ word).wrapping_mul(MULTIPLIER).rotate_left(29);
     }
-    add_until(text.len(), text.len());
-    (values, hash)
+    hash
 }
 
 impl Template {
     /// A template that only the text itself fits.
-    fn new(text: &str, nodes: &[Node], values: Vec<Leaf>, frame: u64) -> Option<Template> {
+    fn new(text: &str, nodes: &[Node], values: &[Leaf], frame: u64) -> Option<Template> {
         Some(Template {
-            pattern: Arc::new(Pattern::new(Shape(number()?), text, nodes, &values)?),
-            values,
+            pattern: Arc::new(Pattern::new(Shape(number()?), text, nodes, values)?),
+            values: values.into(),
             frame,
             next: 0,
             used: 0,
@@ -667,8 +667,8 @@ impl Pattern {
         for (at, node) in (0..).zip(nodes) {
             if let b'{' | b'[' = bytes[node.start as usize] {
                 let end = |step: &Step| nodes[step.node as usize].end;
-                let before = steps.iter().take_while(|step| end(step) < node.end);
-                if let Some(slot) = before.count().checked_sub(1)
+                let before = steps.partition_point(|step| end(step) < node.end);
+                if let Some(slot) = before.checked_sub(1)
                     && end(&steps[slot]) > node.start
                 {
                     parts[at as usize] = Part::Changing;

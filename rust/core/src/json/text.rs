@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
-use super::scan::plain_end;
+use super::escapes::{self, backslash, meaning};
 use super::tape::{ESCAPES, LONE};
 
 /// A string of a parsed text, not yet decoded.
@@ -192,49 +192,38 @@ impl<'a> Str<'a> {
     #[inline(never)]
     fn decoded(&self) -> String {
         let mut bytes = Vec::new();
-        let len = self.decode_in(&mut bytes).len();
-        bytes.truncate(len);
+        self.decode_in(&mut bytes);
         // SAFETY: that was a `str`.
         unsafe { String::from_utf8_unchecked(bytes) }
     }
 
-    /// The decoded text, with U+FFFD for each unpaired half. It is at the start of `room`, which only ever grows.
+    /// The decoded text, with U+FFFD for each unpaired half. It is all that is in `room` then.
     pub fn decode_in<'r>(&self, room: &'r mut Vec<u8>) -> &'r str {
         let raw = self.raw.as_bytes();
-        if room.len() < raw.len() {
-            room.resize(raw.len(), 0); // no escape is shorter than what it stands for
-        }
-        let out = &mut room[..raw.len()];
+        room.clear();
+        room.reserve(raw.len()); // no escape is shorter than what it stands for
+        let out = room.spare_capacity_mut();
         let (mut at, mut to) = (0, 0);
-        while at < raw.len() {
-            // Mostly there is a backslash soon: eight bytes at a time, and what is copied beyond it is written again.
-            let near = at + 16;
-            while at < near
-                && let Some(run) = raw[at..].first_chunk()
-                && let Some(place) = out[to..].first_chunk_mut()
-            {
-                *place = *run;
-                let plain = plain_bytes(*run);
-                at += plain;
-                to += plain;
-                if plain < run.len() {
-                    break;
-                }
+        loop {
+            let (read, written) = escapes::decode(&raw[at..], &mut out[to..]);
+            at += read;
+            to += written;
+            if at == raw.len() {
+                break;
             }
-            if raw.get(at).is_some_and(|byte| *byte != b'\\') {
-                let end = backslash(raw, at);
-                out[to..to + end - at].copy_from_slice(&raw[at..end]);
-                to += end - at;
-                at = end;
-            }
-            if at < raw.len() {
-                let (len, character) = escape(&self.raw[at..]);
-                at += len;
-                to += character.encode_utf8(&mut out[to..]).len();
+            let (len, character) = escape(&self.raw[at..]);
+            at += len;
+            for byte in character.encode_utf8(&mut [0; 4]).bytes() {
+                out[to].write(byte);
+                to += 1;
             }
         }
-        // SAFETY: what was copied are whole characters, as they end at a backslash or with the text.
-        unsafe { std::str::from_utf8_unchecked(&out[..to]) }
+        // SAFETY: so many bytes were written, and there is room for them. They are whole characters, as what was copied
+        // ends at a backslash or with the text.
+        unsafe {
+            room.set_len(to);
+            std::str::from_utf8_unchecked(room)
+        }
     }
 
     /// The decoded text, with the halves at its two ends kept apart: they may have their other half in another record.
@@ -297,48 +286,20 @@ impl<'a> Str<'a> {
     }
 }
 
-/// How many of eight bytes there are before a backslash.
-#[inline(always)]
-fn plain_bytes(run: [u8; 8]) -> usize {
-    let other = u64::from_le_bytes(run) ^ 0x5c5c_5c5c_5c5c_5c5c;
-    let zeros = other.wrapping_sub(0x0101_0101_0101_0101) & !other;
-    (zeros & 0x8080_8080_8080_8080).trailing_zeros() as usize / 8
-}
-
-/// Where the next backslash is, or the end.
-#[inline]
-fn backslash(bytes: &[u8], at: usize) -> usize {
-    // Of what ends a plain stretch only backslashes are left in a string, and control characters of the lax grammar.
-    let mut end = plain_end(bytes, at);
-    while bytes.get(end).is_some_and(|byte| *byte != b'\\') {
-        end = plain_end(bytes, end + 1);
-    }
-    end
-}
-
 /// How long the escape at the start of the text is, and what it stands for; U+FFFD for an unpaired half. (A backslash that
 /// begins no escape would stand for itself, but the parser accepts none.)
 #[inline]
 fn escape(text: &str) -> (usize, char) {
-    let character = match text.as_bytes().get(1) {
-        Some(b'n') => '\n',
-        Some(b'u') => {
-            let piece = Pieces::new(text).next();
-            return match piece {
-                Some(Piece::Char(character)) if character > '\u{ffff}' => (12, character),
-                Some(Piece::Char(character)) => (6, character),
-                Some(Piece::Half(_)) => (6, char::REPLACEMENT_CHARACTER),
-                _ => (1, '\\'),
-            };
-        }
-        Some(b't') => '\t',
-        Some(b'r') => '\r',
-        Some(b'b') => '\u{8}',
-        Some(b'f') => '\u{c}',
-        Some(&other) if other.is_ascii() => other as char,
-        _ => return (1, '\\'),
-    };
-    (2, character)
+    match text.as_bytes().get(1) {
+        Some(b'u') => match Pieces::new(text).next() {
+            Some(Piece::Char(character)) if character > '\u{ffff}' => (12, character),
+            Some(Piece::Char(character)) => (6, character),
+            Some(Piece::Half(_)) => (6, char::REPLACEMENT_CHARACTER),
+            _ => (1, '\\'),
+        },
+        Some(&other) if other.is_ascii() => (2, meaning(other) as char),
+        _ => (1, '\\'),
+    }
 }
 
 /// Part of a decoded string.
@@ -389,11 +350,6 @@ impl<'a> Iterator for Pieces<'a> {
             return Some(Piece::Plain(plain));
         }
         let character = match bytes.get(1)? {
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'n' => '\n',
-            b'r' => '\r',
-            b't' => '\t',
             b'u' => {
                 let unit = Self::unit(self.rest)?;
                 self.rest = &self.rest[6..];
@@ -407,7 +363,7 @@ impl<'a> Iterator for Pieces<'a> {
                 // Only the halves of surrogate pairs are no characters.
                 return Some(char::from_u32(unit as u32).map_or(Piece::Half(unit), Piece::Char));
             }
-            &other => other as char,
+            &other => meaning(other) as char,
         };
         self.rest = &self.rest[2..];
         Some(Piece::Char(character))

@@ -10,8 +10,8 @@ use memmap2::Mmap;
 
 /// About the size of a piece: what is copied out of the map stays in the processor's cache until it is parsed.
 const PIECE: usize = 1 << 18;
-/// Of a longer line, a piece has a part: who copies it needs bounded memory.
-const MOST: usize = 1 << 26;
+/// Of a line that is longer than any that is parsed, a piece has a part.
+const MOST: usize = u32::MAX as usize;
 
 pub(super) struct Mapped {
     map: Arc<Mmap>,
