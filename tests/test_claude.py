@@ -321,6 +321,14 @@ def test_lines_that_a_resumed_session_copied_count_once() -> None:
     assert [m["text"] for m in run.messages if m["role"] == "user"] == ["One.", "Two."]
 
 
+def test_an_id_that_a_message_of_a_file_uses_twice_names_two_calls() -> None:
+    told = wrote("u-2", call("toolu_1", command="a"), stop="tool_use"), wrote("u-3", call("toolu_1", command="b"))
+    blocks = [{"type": "tool_result", "tool_use_id": "toolu_1", "content": words} for words in "AB"]
+    results = [on_disk("user", f"r-{b['content']}", message={"role": "user", "content": [b]}) for b in blocks]
+    run = headrace.reduce(lines(typed("u-1", "Go."), *told, *results))
+    assert [(c["input"]["command"], c["result"]) for c in run.tool_calls] == [("a", "A"), ("b", "B")]
+
+
 def test_a_sidechain_belongs_to_the_call_whose_prompt_it_repeats() -> None:
     run = headrace.reduce(
         lines(

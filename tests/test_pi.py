@@ -51,6 +51,32 @@ def test_messages_without_a_start_are_messages_of_their_own(engine: Any) -> None
     assert got["texts"] == ["Answer 3.", "Answer 4."]
 
 
+def test_the_message_decides_which_blocks_there_are_and_their_order(engine: Any) -> None:
+    """An extension may put a thought in front of a streamed one, and leave a text out."""
+
+    def update(kind: str, index: int, delta: str) -> dict[str, Any]:
+        event = {"type": f"{kind}_delta", "contentIndex": index, "delta": delta}
+        return {"type": "message_update", "assistantMessageEvent": event}
+
+    content = [
+        {"type": "thinking", "thinking": "First. "},
+        {"type": "text", "text": "Said."},
+        {"type": "thinking", "thinking": "Second."},
+    ]
+    message = {"role": "assistant", "content": content, "stopReason": "stop"}
+    lines = [
+        {"type": "agent_start"},
+        update("text", 1, "Said."),
+        update("thinking", 2, "Second."),
+        update("text", 3, "Left out."),
+        {"type": "message_end", "message": message},
+        {"type": "agent_end", "messages": []},
+    ]
+    got = run(engine, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    assert got["thinking"] == ["First. ", "Second."]
+    assert got["texts"] == ["Said."]
+
+
 def test_minicode_without_its_summary_is_incomplete(engine: Any) -> None:
     data = recording("minicode/success")
     cut = data[: data.rindex(b"\n", 0, -1) + 1]

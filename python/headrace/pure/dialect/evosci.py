@@ -152,7 +152,7 @@ class Mapper:
         self.out.close(thread)
         self.streaming.pop(thread, None)
         call_id, stamp = as_text(value.get("id")) or "", Stamp(parent=thread)
-        self.out.call(call_id, name, arguments, stamp, key=scoped(call_id, stamp))
+        self.out.call(call_id, name, arguments, stamp, key=scoped(call_id, stamp), twin=True)
         agent = as_text(arguments.get("subagent_type")) if isinstance(arguments, dict) else None
         if agent and thread is None:
             self.tasks[agent] = call_id

@@ -86,6 +86,14 @@ def is_message(record: dict[str, Any]) -> bool:
     return role in ("user", "system", "developer") and "content" in record
 
 
+def is_of_code(record: dict[str, Any]) -> bool:
+    """True for a record that only kimi-code prints: kimi-cli's messages always have their content."""
+    role = record.get("role")
+    if role == "assistant":
+        return "content" not in record
+    return role == "meta" or (not isinstance(role, str) and record.get("type") == "goal.summary")
+
+
 class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
@@ -96,6 +104,7 @@ class Mapper:
     def map(self, record: Record) -> Outcome:
         value = record.value
         role, kind = value.get("role"), value.get("type")
+        self.code = self.code or is_of_code(value)
         if role == "assistant":
             assistant(self.out, value, Stamp())
             return None
@@ -104,7 +113,6 @@ class Mapper:
         if role == "user":
             return user_message(self.out, value, Stamp())
         if role == "meta":
-            self.code = True
             return self._meta(kind, value)
         if kind == "goal.summary":
             return self._goal(value)
@@ -175,7 +183,7 @@ def assistant(out: Emitter, message: dict[str, Any], stamp: Stamp) -> None:
     for block in list_of(message.get("tool_calls")):
         if isinstance(block, dict):
             function = block.get("function")
-            call(out, block.get("id"), function if isinstance(function, dict) else {}, stamp)
+            call(out, block.get("id"), function if isinstance(function, dict) else {}, stamp, twin=True)
 
 
 def say(out: Emitter, content: Any, stamp: Stamp, kind: str = ev.MESSAGE) -> None:
@@ -208,7 +216,7 @@ def is_injected(content: Any) -> bool:
     return _lead(content).startswith(("<system-reminder>", "<system>", "<notification "))
 
 
-def call(out: Emitter, call_id: Any, function: dict[str, Any], stamp: Stamp) -> None:
+def call(out: Emitter, call_id: Any, function: dict[str, Any], stamp: Stamp, *, twin: bool = False) -> None:
     """A tool call in OpenAI's form. Arguments that are no JSON object stay as printed in ``extra``."""
     if not isinstance(call_id, str):
         return
@@ -223,7 +231,7 @@ def call(out: Emitter, call_id: Any, function: dict[str, Any], stamp: Stamp) -> 
             parent=stamp.parent,
             extra={"arguments": out.clean(text)},
         )
-    out.call(call_id, name, arguments, stamp, key=scoped(call_id, stamp))
+    out.call(call_id, name, arguments, stamp, key=scoped(call_id, stamp), twin=twin)
     plan(out, name, arguments, stamp)
 
 

@@ -225,16 +225,19 @@ class Mapper:
         self.stop = as_text(message.get("stopReason"))
         failed = self.stop in ("error", "aborted")
         calls = []
+        texts: dict[str, dict[int, str]] = {ev.MESSAGE: {}, ev.THOUGHT: {}}
         for index, block in enumerate(as_list(message.get("content"))):
             if not isinstance(block, dict):
                 continue
             kind = block.get("type")
             if kind == "text" and isinstance(block.get("text"), str):
-                self.out.final(ev.MESSAGE, index, block["text"], stamp)
+                texts[ev.MESSAGE][index] = block["text"]
             elif kind == "thinking" and isinstance(block.get("thinking"), str):
-                self.out.final(ev.THOUGHT, index, block["thinking"], stamp)
+                texts[ev.THOUGHT][index] = block["thinking"]
             elif kind == "toolCall":
                 calls.append(block)
+        for chunk, blocks in texts.items():
+            self._finals(chunk, blocks, stamp)
         usage(self.out, message.get("usage"), stamp, key=f"message:{self.message}")
         if failed:
             # its calls may be cut and its error may be retried: both wait until that is known
@@ -243,6 +246,17 @@ class Mapper:
             for block in calls:
                 call(self.out, block, stamp)
         return None
+
+    def _finals(self, chunk: str, blocks: dict[int, str], stamp: Stamp) -> None:
+        """The blocks of one kind by the authority. Streamed ones that it lacks go, and those that come after one that
+        was not streamed are said again behind it."""
+        streamed = self.out.open_keys(chunk, None)
+        missing = next((index for index, text in blocks.items() if text and index not in streamed), None)
+        for key in reversed(streamed):
+            if key not in blocks or (missing is not None and isinstance(key, int) and key > missing):
+                self.out.drop(chunk, key, stamp)
+        for index, text in blocks.items():
+            self.out.final(chunk, index, text, stamp)
 
     def _stamp(self, message: dict[str, Any] | None = None) -> Stamp:
         if message is None:

@@ -225,6 +225,7 @@ impl Evosci {
         }
         let call = Call {
             key: Some(scoped(&id, &stamp)),
+            twin: true,
             ..Call::new(id, name, value.get("args"))
         };
         out.call(call, &stamp);

@@ -137,6 +137,7 @@ impl Mapper for Kimi {
         let value = record.value();
         let (role, kind) = (value.text_of("role"), record.kind());
         let stamp = Stamp::default();
+        self.code |= is_of_code(role.as_deref(), kind.as_deref(), value);
         match role.as_deref() {
             Some("assistant") => {
                 assistant(value, &stamp, out);
@@ -144,10 +145,7 @@ impl Mapper for Kimi {
             }
             Some("tool") => return tool_message(value, &stamp, !self.code, out),
             Some("user") => return user_message(value, &stamp, out),
-            Some("meta") => {
-                self.code = true;
-                return self.meta(kind.as_deref(), value, out);
-            }
+            Some("meta") => return self.meta(kind.as_deref(), value, out),
             _ => {}
         }
         if kind.as_deref() == Some("goal.summary") {
@@ -176,6 +174,16 @@ impl Mapper for Kimi {
             return Some(Ending::new("incomplete", None, why));
         }
         judge(run, exit, self.plain)
+    }
+}
+
+/// Whether only kimi-code prints such a record: kimi-cli's messages always have their content.
+fn is_of_code(role: Option<&str>, kind: Option<&str>, value: Value<'_>) -> bool {
+    match role {
+        Some("meta") => true,
+        Some("assistant") => value.get("content").is_none(),
+        Some(_) => false,
+        None => kind == Some("goal.summary"),
     }
 }
 
@@ -253,7 +261,7 @@ pub(super) fn assistant(message: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter
         let of = |key| function.and_then(|function| function.get(key));
         let name = of("name").and_then(|name| name.text());
         let arguments = Arguments::of(of("arguments"));
-        call(block.text_of("id"), name, arguments, stamp, out);
+        call(block.text_of("id"), name, arguments, true, stamp, out);
     }
 }
 
@@ -330,6 +338,7 @@ pub(super) fn call(
     id: Option<Text<'_>>,
     name: Option<Text<'_>>,
     arguments: Option<Arguments<'_>>,
+    twin: bool,
     stamp: &Stamp<'_>,
     out: &mut Emitter<'_>,
 ) {
@@ -361,6 +370,7 @@ pub(super) fn call(
     let todos = name.as_deref().is_some_and(|n| TODO_TOOLS.contains(&n));
     let call = Call {
         key: Some(scoped(&id, stamp)),
+        twin,
         ..Call::new(id, name, input)
     };
     out.call(call, stamp);

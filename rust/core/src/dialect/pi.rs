@@ -262,6 +262,23 @@ impl Mapper for Pi {
     }
 }
 
+/// The blocks of one kind by the authority. Streamed ones that it lacks go, and those that come after one that was not
+/// streamed are said again behind it.
+fn finals(chunk: Kind, blocks: Vec<(i64, Text<'_>)>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    let streamed = out.open_indexes(chunk, None);
+    let mut missing = blocks.iter().filter(|(_, text)| !text.is_empty());
+    let missing = missing.find(|(index, _)| !streamed.contains(index));
+    let missing = missing.map_or(i64::MAX, |(index, _)| *index);
+    for index in streamed.into_iter().rev() {
+        if index > missing || blocks.iter().all(|(known, _)| *known != index) {
+            out.drop_block(chunk, index, stamp);
+        }
+    }
+    for (index, text) in blocks {
+        out.final_text(chunk, index, text, stamp);
+    }
+}
+
 impl Pi {
     // ---------------------------------------------------------------- text
 
@@ -379,26 +396,20 @@ impl Pi {
         let stop = message.text_of("stopReason").map(Text::into_string);
         let failed = matches!(stop.as_deref(), Some("error" | "aborted"));
         self.stop = stop;
-        let mut calls = Vec::new();
+        let (mut texts, mut thoughts, mut calls) = (Vec::new(), Vec::new(), Vec::new());
         let blocks = message.get("content");
         let blocks = blocks.into_iter().flat_map(|list| list.items());
         for (index, block) in blocks.enumerate() {
-            let index = index as i64;
+            let indexed = |text| (index as i64, text);
             match block.text_of("type").as_deref() {
-                Some("text") => {
-                    if let Some(text) = block.text_of("text") {
-                        out.final_text(Kind::Message, index, text, &stamp);
-                    }
-                }
-                Some("thinking") => {
-                    if let Some(text) = block.text_of("thinking") {
-                        out.final_text(Kind::Thought, index, text, &stamp);
-                    }
-                }
+                Some("text") => texts.extend(block.text_of("text").map(indexed)),
+                Some("thinking") => thoughts.extend(block.text_of("thinking").map(indexed)),
                 Some("toolCall") => calls.push(block),
                 _ => {}
             }
         }
+        finals(Kind::Message, texts, &stamp, out);
+        finals(Kind::Thought, thoughts, &stamp, out);
         let key = format!("message:{}", self.message);
         usage(message.get("usage"), &stamp, Some(&key), false, out);
         if failed {
