@@ -130,6 +130,12 @@ def test_kimi_code_ends_with_its_hint_and_says_of_no_tool_whether_it_failed() ->
     assert failed.errors[0]["message"].endswith("provider.api_error: 500")
 
 
+@pytest.mark.parametrize("head", ["UserPromptSubmit hook", "Stop hook blocked"])
+def test_what_kimi_code_prints_of_a_hook_is_no_answer(head: str) -> None:
+    run = headrace.reduce(lines(VERSION, assistant(f"{head}\n\nMind the tests."), assistant("Done."), HINT))
+    assert run.texts == ["Done."]
+
+
 def test_kimi_code_is_known_without_its_first_line() -> None:
     """Its messages have no content where nothing was said; kimi-cli's always have one."""
     run = headrace.reduce(lines({"role": "assistant", "tool_calls": [call("c")]}, tool("c", "x"), assistant("Done.")))

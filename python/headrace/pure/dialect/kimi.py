@@ -94,6 +94,14 @@ def is_of_code(record: dict[str, Any]) -> bool:
     return role == "meta" or (not isinstance(role, str) and record.get("type") == "goal.summary")
 
 
+def is_hook_result(message: dict[str, Any]) -> bool:
+    """True for what kimi-code prints of a hook in the assistant's name: "<event> hook[ blocked]", a blank line, text."""
+    head, gap, _ = (as_text(message.get("content")) or "").partition("\n\n")
+    head = head.removesuffix(" blocked")
+    event = head.removesuffix(" hook")
+    return gap != "" and event != head and event.isascii() and event.isalpha()
+
+
 class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
@@ -106,6 +114,8 @@ class Mapper:
         role, kind = value.get("role"), value.get("type")
         self.code = self.code or is_of_code(value)
         if role == "assistant":
+            if self.code and is_hook_result(value):
+                return "hook result"
             assistant(self.out, value, Stamp())
             return None
         if role == "tool":

@@ -139,6 +139,9 @@ impl Mapper for Kimi {
         let stamp = Stamp::default();
         self.code |= is_of_code(role.as_deref(), kind.as_deref(), value);
         match role.as_deref() {
+            Some("assistant") if self.code && is_hook_result(value) => {
+                return Outcome::Ignored("hook result");
+            }
             Some("assistant") => {
                 assistant(value, &stamp, out);
                 return Outcome::Mapped;
@@ -185,6 +188,15 @@ fn is_of_code(role: Option<&str>, kind: Option<&str>, value: Value<'_>) -> bool 
         Some(_) => false,
         None => kind == Some("goal.summary"),
     }
+}
+
+/// Whether this is what kimi-code prints of a hook in the assistant's name: "<event> hook[ blocked]", a blank line, text.
+fn is_hook_result(message: Value<'_>) -> bool {
+    let content = message.text_of("content");
+    let head = content.as_deref().and_then(|text| text.split_once("\n\n"));
+    let head = head.map(|(head, _)| head.strip_suffix(" blocked").unwrap_or(head));
+    let event = head.and_then(|head| head.strip_suffix(" hook"));
+    event.is_some_and(|event| !event.is_empty() && event.bytes().all(|b| b.is_ascii_alphabetic()))
 }
 
 impl Kimi {
