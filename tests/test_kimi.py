@@ -58,6 +58,18 @@ def test_an_id_that_a_message_uses_twice_names_two_calls() -> None:
     assert [(c["input"]["command"], c["ok"]) for c in run.tool_calls] == [("a", True), ("b", False)]
 
 
+def test_calls_without_ids_have_their_results_in_order() -> None:
+    nameless = [{key: value for key, value in call("").items() if key != "id"}, call("")]
+    results = {"role": "tool", "content": "A"}, tool("", "<system>ERROR: B</system>")
+    run = headrace.reduce(lines(assistant("Go.", *nameless, call("c")), tool("c", "C"), *results, assistant("Done.")))
+    assert [(c["result"], c["ok"]) for c in run.tool_calls] == [
+        ("A", True),
+        ("<system>ERROR: B</system>", False),
+        ("C", True),
+    ]
+    assert len({c["id"] for c in run.tool_calls}) == 3
+
+
 @pytest.mark.parametrize("arguments", ['{"command": "echo 1"', '{"timeout": NaN}', "[1]"])
 def test_arguments_that_are_no_object_stay_as_printed(arguments: str) -> None:
     stream = lines(assistant([], call("c", arguments=arguments)))

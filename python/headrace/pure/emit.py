@@ -20,6 +20,8 @@ from .event import Event, Stamp
 
 _FORWARDED = "forwarded"  # key of the block that forwarded chunks go on with
 _TERMINAL = ("completed", "failed")
+NAMELESS = "tool:"
+"""How the ids begin of calls that the wire gives none."""
 
 
 class Block:
@@ -225,6 +227,10 @@ class Emitter:
     def next_turn(self) -> None:
         """A new model message: an id that comes again from here on names a new call, even if the old one is open."""
         self._turn += 1
+
+    def nameless(self) -> str:
+        """An id for the next call, which the wire gives none."""
+        return f"{NAMELESS}{self._call_count + 1}"
 
     def knows(self, key: str) -> bool:
         """True if a ``tool_call`` event with this id (or key) was emitted."""

@@ -115,6 +115,9 @@ fn is_same(one: &str, other: &str) -> bool {
 /// Key of the block that forwarded chunks go on with.
 const FORWARDED: &str = "forwarded";
 
+/// How the ids begin of calls that the wire gives none.
+pub const NAMELESS: &str = "tool:";
+
 const TEXT_KINDS: [Kind; 3] = [Kind::Message, Kind::Thought, Kind::User];
 
 #[derive(Default, Deserialize, Serialize)]
@@ -615,6 +618,11 @@ impl<'s> Emitter<'s> {
     /// A new model message: an id that comes again from here on names a new call, even if the old one is open.
     pub fn next_turn(&mut self) {
         self.memory.turn += 1;
+    }
+
+    /// An id for the next call, which the wire gives none.
+    pub fn nameless(&self) -> String {
+        format!("{NAMELESS}{}", self.memory.call_count + 1)
     }
 
     /// Whether a `tool_call` event with this id (or key) was emitted.

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import event as ev
 from .. import json, tool
-from ..emit import Emitter, count, price, scoped
+from ..emit import NAMELESS, Emitter, count, price, scoped
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
@@ -193,7 +193,8 @@ def assistant(out: Emitter, message: dict[str, Any], stamp: Stamp) -> None:
     for block in list_of(message.get("tool_calls")):
         if isinstance(block, dict):
             function = block.get("function")
-            call(out, block.get("id"), function if isinstance(function, dict) else {}, stamp, twin=True)
+            call_id = as_text(block.get("id")) or out.nameless()
+            call(out, call_id, function if isinstance(function, dict) else {}, stamp, twin=True)
 
 
 def say(out: Emitter, content: Any, stamp: Stamp, kind: str = ev.MESSAGE) -> None:
@@ -265,9 +266,12 @@ def arguments_of(out: Emitter, text: Any) -> dict[str, Any] | None:
 
 
 def tool_message(out: Emitter, message: dict[str, Any], stamp: Stamp, *, flagged: bool) -> Outcome:
-    """A tool's result. ``flagged``: this program marks failures."""
-    call_id, content = message.get("tool_call_id"), message.get("content")
-    if not isinstance(call_id, str):
+    """A tool's result: one without an id is that of the first open call that has none. ``flagged``: this program marks
+    failures."""
+    call_id, content = as_text(message.get("tool_call_id")), message.get("content")
+    if not call_id:
+        call_id = next((key for key in out.open_calls(stamp.parent) if key.startswith(NAMELESS)), None)
+    if call_id is None:
         return "result without an id"
     status = None
     if flagged:

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, key_count};
 use crate::data::Data;
-use crate::emit::{Call, Emitter, Update, scoped};
+use crate::emit::{Call, Emitter, NAMELESS, Update, scoped};
 use crate::event::{Image, Item, Kind, Stamp, State, text_content};
 use crate::json::{Tape, Text, Value};
 use crate::number::{count, price};
@@ -273,7 +273,8 @@ pub(super) fn assistant(message: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter
         let of = |key| function.and_then(|function| function.get(key));
         let name = of("name").and_then(|name| name.text());
         let arguments = Arguments::of(of("arguments"));
-        call(block.text_of("id"), name, arguments, true, stamp, out);
+        let id = filled(block.text_of("id")).unwrap_or_else(|| out.nameless().into());
+        call(Some(id), name, arguments, true, stamp, out);
     }
 }
 
@@ -408,14 +409,19 @@ pub(super) fn object<'t>(
     Some(value)
 }
 
-/// A tool's result. `flagged`: this program marks failures.
+/// A tool's result: one without an id is that of the first open call that has none. `flagged`: this program marks
+/// failures.
 pub(super) fn tool_message(
     message: Value<'_>,
     stamp: &Stamp<'_>,
     flagged: bool,
     out: &mut Emitter<'_>,
 ) -> Outcome {
-    let Some(id) = message.text_of("tool_call_id") else {
+    let id = filled(message.text_of("tool_call_id")).or_else(|| {
+        let mut open = out.open_calls(stamp.thread()).into_iter();
+        open.find(|key| key.starts_with(NAMELESS)).map(Text::from)
+    });
+    let Some(id) = id else {
         return Outcome::Ignored("result without an id");
     };
     let content = message.get("content");
