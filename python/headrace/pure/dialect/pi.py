@@ -498,6 +498,8 @@ def tool_result(out: Emitter, reported: dict[tuple[str, int], int], message: dic
         duration_ms=price(message.get("durationMs")),
         raw_output={"details": details} if isinstance(details, dict) and details else ...,
     )
+    if stamp.parent is None:
+        usage(out, message.get("usage"), Stamp(timestamp=stamp.timestamp), side=True)  # of a model that the tool asked
     nested(out, message.get("nestedCalls"), Stamp(timestamp=stamp.timestamp, parent=call_id))
 
 

@@ -783,8 +783,16 @@ pub(super) fn tool_result(
     };
     update.facts.duration_ms = price(message.get("durationMs"));
     out.update(update, stamp);
+    let timestamp = || stamp.timestamp.as_ref().map(Text::borrow);
+    if stamp.thread().is_none() {
+        let stamp = Stamp {
+            timestamp: timestamp(),
+            ..Stamp::default()
+        };
+        usage(message.get("usage"), &stamp, None, true, out); // of a model that the tool asked
+    }
     let stamp = Stamp {
-        timestamp: stamp.timestamp.as_ref().map(Text::borrow),
+        timestamp: timestamp(),
         ..Stamp::of_thread(Some(&*id))
     };
     nested(message.path(&["nestedCalls", "calls"]), &stamp, out);
