@@ -220,6 +220,12 @@ def test_the_total_is_that_of_this_process_and_the_cost_is_as_printed() -> None:
     assert run.usage["run"]["prompt_tokens"] == 130
 
 
+def test_a_result_without_a_cost_leaves_the_one_before_it() -> None:
+    last = {"subtype": "error_during_execution", "is_error": True}
+    run = headrace.reduce(lines(init(), said(text("Done.")), result("Done."), on_stream("result", **last)))
+    assert run.cost_usd == 0.5
+
+
 def test_results_come_in_any_order_and_an_interrupted_call_has_failed() -> None:
     run = headrace.reduce(
         lines(

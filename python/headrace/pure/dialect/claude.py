@@ -236,6 +236,7 @@ class Mapper:
         self.total: dict[str, int] = {}  # the harness's own count of the run so far
         self.models: dict[str, dict[str, Any]] = {}  # and of each model
         self.increments = False  # its results print what is new since the last one
+        self.cost: float | None = None  # what the run cost, as it was last printed
 
     def map(self, record: Record) -> Outcome:
         value = record.value
@@ -536,10 +537,11 @@ class Mapper:
                 self.total, self.models = counts, models
         cost = price(value.get("total_cost_usd"))
         cost = price(value.get("total_cost")) if cost is None else cost
+        self.cost = self.cost if cost is None else cost
         counts = self.total or anthropic.usage_counts(value.get("usage"))
         self.out.usage(
             "run",
-            anthropic.usage_of(counts, cost),
+            anthropic.usage_of(counts, self.cost),
             stamp,
             models=anthropic.usage_of_models(self.models),
             beyond=HELPERS if self.increments else HELPERS_OR_EARLIER,

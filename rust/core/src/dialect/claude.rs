@@ -17,7 +17,7 @@ use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Kind, PlanEntry, Stamp, State, Usage};
 use crate::json::{Paths, Pattern, Plans, Spot, Text, Value};
-use crate::number::{count, price};
+use crate::number::{Number, count, price};
 use crate::record::Record;
 
 pub const DIALECT: Dialect = Dialect {
@@ -391,6 +391,8 @@ struct Claude {
     models: Models,
     /// Its results print what is new since the last one.
     increments: bool,
+    /// What the run cost, as it was last printed.
+    cost: Option<Number>,
 }
 
 impl Mapper for Claude {
@@ -951,12 +953,13 @@ impl Claude {
             }
         }
         let cost = price(value.get("total_cost_usd")).or_else(|| price(value.get("total_cost")));
+        self.cost = cost.or(self.cost);
         let counts = if self.total.is_empty() {
             usage
         } else {
             self.total
         };
-        let tokens = counts.to_tokens(cost, None);
+        let tokens = counts.to_tokens(self.cost, None);
         let beyond = match self.increments {
             true => HELPERS,
             false => HELPERS_OR_EARLIER,
