@@ -190,7 +190,8 @@ class Mapper:
                 # a live snapshot that may hold the first delta already: nothing of it is text
                 self.streaming = False
                 self._begin()
-                self.model = as_text(message.get("model"))
+                model = as_text(message.get("model"))
+                self.model = None if model is None else self.out.clean(model)
                 # the word of versions since 0.83, and they print agent_settled
                 self.settles = self.settles or message.get("stopReason") == "pending"
                 return "start of a message"
@@ -261,7 +262,7 @@ class Mapper:
     def _stamp(self, message: dict[str, Any] | None = None) -> Stamp:
         if message is None:
             return Stamp(model=self.model)
-        self.model = as_text(message.get("model")) or self.model
+        self.model = self.out.clean(as_text(message.get("model")) or "") or self.model
         return Stamp(
             message_id=as_text(message.get("responseId")),
             timestamp=ev.iso_millis(message.get("timestamp")),

@@ -77,7 +77,8 @@ class Mapper:
         if kind == "message" and isinstance(value.get("message"), dict):
             return self._message(value["message"], stamp)
         if kind == "model_change":
-            self.model = as_text(value.get("modelId"))
+            model = as_text(value.get("modelId"))
+            self.model = None if model is None else self.out.clean(model)
             self.out.state("model", stamp, model=self.model)
             return None
         if kind == "thinking_level_change":
@@ -126,7 +127,7 @@ class Mapper:
         self.out.commit(None)
         self.out.next_turn()
         self.messages += 1
-        self.model = as_text(message.get("model")) or self.model
+        self.model = self.out.clean(as_text(message.get("model")) or "") or self.model
         stop = as_text(message.get("stopReason"))
         stamp.message_id = as_text(message.get("responseId"))
         stamp.model = self.model

@@ -268,7 +268,7 @@ pub(super) fn assistant(message: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter
     out.commit(stamp.thread());
     out.next_turn();
     say(message.get("content"), stamp, Kind::Message, out);
-    for block in items(message.get("tool_calls")) {
+    for block in items(message.get("tool_calls")).filter(Value::is_object) {
         let function = block.get("function").filter(Value::is_object);
         let of = |key| function.and_then(|function| function.get(key));
         let name = of("name").and_then(|name| name.text());

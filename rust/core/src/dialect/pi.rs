@@ -345,7 +345,7 @@ impl Pi {
             // a live snapshot that may hold the first delta already: nothing of it is text
             self.streaming = false;
             self.begin(out);
-            self.model = message.text_of("model").map(Text::into_string);
+            self.model = message.text_of("model").map(|model| out.keep(model));
             // the word of versions since 0.83, and they print agent_settled
             self.settles |= message.text_of("stopReason").as_deref() == Some("pending");
         }
@@ -389,7 +389,7 @@ impl Pi {
         self.begin(out);
         self.streaming = false;
         if let Some(model) = message.text_of("model").filter(|model| !model.is_empty()) {
-            self.model = Some(model.into_string());
+            self.model = Some(out.keep(model));
         }
         let model = self.model.clone();
         let stamp = message_stamp(message, iso_millis(message.get("timestamp")), model);

@@ -164,7 +164,7 @@ impl PiSession {
         out.next_turn();
         self.messages += 1;
         if let Some(model) = message.text_of("model").filter(|model| !model.is_empty()) {
-            self.model = Some(model.into_string());
+            self.model = Some(out.keep(model));
         }
         let timestamp = entry.timestamp.as_ref().map(Text::borrow);
         let model = self.model.as_deref().map(Text::from);
