@@ -190,8 +190,7 @@ class Mapper:
                 # a live snapshot that may hold the first delta already: nothing of it is text
                 self.streaming = False
                 self._begin()
-                model = as_text(message.get("model"))
-                self.model = None if model is None else self.out.clean(model)
+                self.model = keep(self.out, message.get("model"))
                 # the word of versions since 0.83, and they print agent_settled
                 self.settles = self.settles or message.get("stopReason") == "pending"
                 return "start of a message"
@@ -223,7 +222,7 @@ class Mapper:
         self._begin()
         self.streaming = False
         stamp = self._stamp(message)
-        self.stop = as_text(message.get("stopReason"))
+        self.stop = keep(self.out, message.get("stopReason"))
         failed = self.stop in ("error", "aborted")
         calls = []
         texts: dict[str, dict[int, str]] = {ev.MESSAGE: {}, ev.THOUGHT: {}}
@@ -242,7 +241,12 @@ class Mapper:
         usage(self.out, message.get("usage"), stamp, key=f"message:{self.message}")
         if failed:
             # its calls may be cut and its error may be retried: both wait until that is known
-            self.failure = Failure(as_text(message.get("errorMessage")), calls, stamp)
+            cut = [
+                {**block, "id": keep(self.out, block["id"]), "name": keep(self.out, block.get("name"))}
+                for block in calls
+                if isinstance(block.get("id"), str)
+            ]
+            self.failure = Failure(keep(self.out, message.get("errorMessage")), cut, stamp)
         else:
             for block in calls:
                 call(self.out, block, stamp)
@@ -262,7 +266,7 @@ class Mapper:
     def _stamp(self, message: dict[str, Any] | None = None) -> Stamp:
         if message is None:
             return Stamp(model=self.model)
-        self.model = self.out.clean(as_text(message.get("model")) or "") or self.model
+        self.model = keep(self.out, message.get("model")) or self.model
         return Stamp(
             message_id=as_text(message.get("responseId")),
             timestamp=ev.iso_millis(message.get("timestamp")),
@@ -398,7 +402,7 @@ class Mapper:
         if failure is None:
             return
         for block in failure.calls:
-            call(self.out, block, failure.stamp)
+            call(self.out, {**block, "arguments": self.out.clean_value(block.get("arguments"))}, failure.stamp)
         if failure.message is not None:
             self.out.error(failure.message, failure.stamp, fatal=True)
 
@@ -468,6 +472,11 @@ class Failure:
 
 
 # ---------------------------------------------------------------- shapes that the session file shares
+
+
+def keep(out: Emitter, value: Any) -> str | None:
+    """A text that is kept for later records: what it lost is told of this one."""
+    return out.clean(value) if isinstance(value, str) else None
 
 
 def user_message(out: Emitter, message: dict[str, Any], stamp: Stamp) -> None:

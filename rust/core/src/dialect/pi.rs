@@ -393,7 +393,7 @@ impl Pi {
         }
         let model = self.model.clone();
         let stamp = message_stamp(message, iso_millis(message.get("timestamp")), model);
-        let stop = message.text_of("stopReason").map(Text::into_string);
+        let stop = message.text_of("stopReason").map(|stop| out.keep(stop));
         let failed = matches!(stop.as_deref(), Some("error" | "aborted"));
         self.stop = stop;
         let (mut texts, mut thoughts, mut calls) = (Vec::new(), Vec::new(), Vec::new());
@@ -415,8 +415,11 @@ impl Pi {
         if failed {
             // its calls may be cut and its error may be retried: both wait until that is known
             self.failure = Some(Failure {
-                message: message.text_of("errorMessage").map(Text::into_string),
-                calls: calls.into_iter().filter_map(FailedCall::of).collect(),
+                message: message.text_of("errorMessage").map(|text| out.keep(text)),
+                calls: calls
+                    .into_iter()
+                    .filter_map(|block| FailedCall::of(block, out))
+                    .collect(),
                 stamp: stamp.to_static(),
             });
         } else {
@@ -707,14 +710,14 @@ impl Pi {
 }
 
 impl FailedCall {
-    fn of(block: Value<'_>) -> Option<FailedCall> {
+    fn of(block: Value<'_>, out: &mut Emitter<'_>) -> Option<FailedCall> {
         let input = match block.get("arguments") {
             Some(arguments) => Data::Raw(Data::Wire(arguments).to_raw().into_vec().into()),
             None => Data::Null,
         };
         Some(FailedCall {
-            id: block.text_of("id")?.into_string(),
-            name: block.text_of("name").map(Text::into_string),
+            id: out.keep(block.text_of("id")?),
+            name: block.text_of("name").map(|name| out.keep(name)),
             input,
         })
     }

@@ -176,7 +176,7 @@ impl PiSession {
         pi::usage(message.get("usage"), &stamp, Some(&key), false, out);
         self.aborted = stop.as_deref() == Some("aborted");
         if self.aborted || stop.as_deref() == Some("error") {
-            let error = message.text_of("errorMessage").map(Text::into_string);
+            let error = message.text_of("errorMessage").map(|text| out.keep(text));
             self.failure = Some((error, stamp.to_static()));
         }
         if stop.as_deref() != Some("toolUse") {
