@@ -55,9 +55,16 @@ def test_two_runs_in_one_stream_do_not_share_their_texts(engine: Any) -> None:
     assert got["texts"] == ["One", "Two"]
 
 
+def test_a_run_that_was_cut_behind_a_good_one_is_incomplete(engine: Any) -> None:
+    got = run(engine, text("Done."), USAGE, done("Done."), text("Half"))
+    assert (got["texts"], got["verdict"]["outcome"]) == (["Done.", "Half"], "incomplete")
+
+
 def test_an_id_that_the_model_used_twice_names_two_calls(engine: Any) -> None:
     calls = [{"type": "tool_call", "name": "x", "args": {"n": n}, "id": "c"} for n in (1, 2)]
-    got = run(engine, *calls, USAGE, result("c"), {**result("c"), "success": False}, text("Done."), USAGE, done("Done."))
+    got = run(
+        engine, *calls, USAGE, result("c"), {**result("c"), "success": False}, text("Done."), USAGE, done("Done.")
+    )
     assert [(call["input"]["n"], call["ok"]) for call in got["tool_calls"]] == [(1, True), (2, False)]
 
 

@@ -142,6 +142,11 @@ def test_kimi_code_ends_with_its_hint_and_says_of_no_tool_whether_it_failed() ->
     assert failed.errors[0]["message"].endswith("provider.api_error: 500")
 
 
+def test_a_run_that_was_cut_behind_a_good_one_is_incomplete() -> None:
+    run = headrace.reduce(lines(VERSION, assistant("Done."), HINT, VERSION, assistant("Half")))
+    assert (run.texts, run.verdict.outcome) == (["Done.", "Half"], "incomplete")
+
+
 @pytest.mark.parametrize("head", ["UserPromptSubmit hook", "Stop hook blocked"])
 def test_what_kimi_code_prints_of_a_hook_is_no_answer(head: str) -> None:
     run = headrace.reduce(lines(VERSION, assistant(f"{head}\n\nMind the tests."), assistant("Done."), HINT))

@@ -108,6 +108,7 @@ class Mapper:
         self.code = False  # it is kimi-code
         self.goal: tuple[str, str | None] | None = None  # outcome and reason of a /goal prompt
         self.plain = False  # the stream ends in a text that is no known failure
+        self.over = False  # the hint was the last word of a run
 
     def map(self, record: Record) -> Outcome:
         value = record.value
@@ -147,6 +148,9 @@ class Mapper:
 
     def _meta(self, kind: Any, value: dict[str, Any]) -> Outcome:
         if kind == "system.version":
+            if self.over:  # another run in the same source
+                self.over, self.goal = False, None
+                self.out.state("turn", Stamp(), phase="start")
             self.out.session_state(Stamp(), version=as_text(value.get("version")))
             return None
         if kind == "turn.step.retrying":
@@ -162,6 +166,7 @@ class Mapper:
             return None
         if kind == "session.resume_hint":
             self.out.session_state(Stamp(), sessionId=as_text(value.get("session_id")))
+            self.over = True
             outcome, reason = self.goal or ("completed", "session.resume_hint")
             self.out.state("end", Stamp(), outcome=outcome, reason=reason)
             return None

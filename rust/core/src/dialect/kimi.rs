@@ -130,6 +130,8 @@ struct Kimi {
     goal: Option<(Cow<'static, str>, Option<String>)>,
     /// The stream ends in a text that is no known failure.
     plain: bool,
+    /// The hint was the last word of a run.
+    over: bool,
 }
 
 impl Mapper for Kimi {
@@ -206,6 +208,10 @@ impl Kimi {
         let stamp = Stamp::default();
         match kind {
             Some("system.version") => {
+                if std::mem::take(&mut self.over) {
+                    self.goal = None; // another run in the same source
+                    out.state(State::new("turn").with("phase", "start"), &stamp);
+                }
                 out.session_state(&[("version", value.text_of("version"))], &stamp);
             }
             Some("turn.step.retrying") => {
@@ -222,6 +228,7 @@ impl Kimi {
                 out.state(state, &stamp);
             }
             Some("session.resume_hint") => {
+                self.over = true;
                 out.session_state(&[("sessionId", value.text_of("session_id"))], &stamp);
                 let state = match &self.goal {
                     Some((outcome, reason)) => State::new("end")
