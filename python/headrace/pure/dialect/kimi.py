@@ -95,7 +95,7 @@ def is_of_code(record: dict[str, Any]) -> bool:
 
 
 def is_hook_result(message: dict[str, Any]) -> bool:
-    """True for what kimi-code prints of a hook in the assistant's name: "<event> hook[ blocked]", an empty line, text."""
+    """True for what kimi-code prints of a hook in the assistant's name: "<event> hook[ blocked]", then its text."""
     head, gap, _ = (as_text(message.get("content")) or "").partition("\n\n")
     head = head.removesuffix(" blocked")
     event = head.removesuffix(" hook")
