@@ -220,6 +220,12 @@ def test_the_total_is_that_of_this_process_and_the_cost_is_as_printed() -> None:
     assert run.usage["run"]["prompt_tokens"] == 130
 
 
+def test_a_result_without_a_cost_leaves_the_one_before_it() -> None:
+    last = {"subtype": "error_during_execution", "is_error": True}
+    run = headrace.reduce(lines(init(), said(text("Done.")), result("Done."), on_stream("result", **last)))
+    assert run.cost_usd == 0.5
+
+
 def test_results_come_in_any_order_and_an_interrupted_call_has_failed() -> None:
     run = headrace.reduce(
         lines(
@@ -319,6 +325,14 @@ def test_lines_that_a_resumed_session_copied_count_once() -> None:
     assert run.dialect == "claude-transcript"
     assert (run.texts, run.usage["calls"]["count"]) == (["Uno.", "Due."], 2)
     assert [m["text"] for m in run.messages if m["role"] == "user"] == ["One.", "Two."]
+
+
+def test_an_id_that_a_message_of_a_file_uses_twice_names_two_calls() -> None:
+    told = wrote("u-2", call("toolu_1", command="a"), stop="tool_use"), wrote("u-3", call("toolu_1", command="b"))
+    blocks = [{"type": "tool_result", "tool_use_id": "toolu_1", "content": words} for words in "AB"]
+    results = [on_disk("user", f"r-{b['content']}", message={"role": "user", "content": [b]}) for b in blocks]
+    run = headrace.reduce(lines(typed("u-1", "Go."), *told, *results))
+    assert [(c["input"]["command"], c["result"]) for c in run.tool_calls] == [("a", "A"), ("b", "B")]
 
 
 def test_a_sidechain_belongs_to_the_call_whose_prompt_it_repeats() -> None:

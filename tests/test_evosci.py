@@ -55,6 +55,19 @@ def test_two_runs_in_one_stream_do_not_share_their_texts(engine: Any) -> None:
     assert got["texts"] == ["One", "Two"]
 
 
+def test_a_run_that_was_cut_behind_a_good_one_is_incomplete(engine: Any) -> None:
+    got = run(engine, text("Done."), USAGE, done("Done."), text("Half"))
+    assert (got["texts"], got["verdict"]["outcome"]) == (["Done.", "Half"], "incomplete")
+
+
+def test_an_id_that_the_model_used_twice_names_two_calls(engine: Any) -> None:
+    calls = [{"type": "tool_call", "name": "x", "args": {"n": n}, "id": "c"} for n in (1, 2)]
+    got = run(
+        engine, *calls, USAGE, result("c"), {**result("c"), "success": False}, text("Done."), USAGE, done("Done.")
+    )
+    assert [(call["input"]["n"], call["ok"]) for call in got["tool_calls"]] == [(1, True), (2, False)]
+
+
 def test_sub_agents_side_by_side_may_use_the_same_call_ids(engine: Any) -> None:
     lines = [task("p1", "a"), task("p2", "b"), USAGE]
     for name, call_id in (("a", "p1"), ("b", "p2")):

@@ -70,6 +70,13 @@ def test_a_failed_result_says_how(kind: str, outcome: str) -> None:
     assert [error["message"] for error in run["errors"]] == ["No more."]
 
 
+def test_an_id_that_the_model_used_twice_names_two_calls() -> None:
+    calls = [printed("tool_use", tool_name="t", tool_id="x", parameters={"n": n}) for n in (1, 2)]
+    results = [printed("tool_result", tool_id="x", status="success", output=o) for o in "AB"]
+    run = reduce(lines(INIT, PROMPT, *calls, *results, said("Done."), result()))
+    assert [(c["input"]["n"], c["result"]) for c in run["tool_calls"]] == [(1, "A"), (2, "B")]
+
+
 def test_a_turn_that_ends_at_a_refused_call_is_denied() -> None:
     refused = [
         printed("tool_use", tool_name="run_shell_command", tool_id="t-1", parameters={"command": "rm x"}),

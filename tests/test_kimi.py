@@ -52,6 +52,24 @@ def test_ids_that_come_again_in_later_messages_name_new_calls() -> None:
     assert run.verdict.outcome == "completed"
 
 
+def test_an_id_that_a_message_uses_twice_names_two_calls() -> None:
+    calls = call("c", arguments='{"command": "a"}'), call("c", arguments='{"command": "b"}')
+    run = headrace.reduce(lines(assistant([], *calls), tool("c", "A"), tool("c", "<system>ERROR: B</system>")))
+    assert [(c["input"]["command"], c["ok"]) for c in run.tool_calls] == [("a", True), ("b", False)]
+
+
+def test_calls_without_ids_have_their_results_in_order() -> None:
+    nameless = [{key: value for key, value in call("").items() if key != "id"}, call("")]
+    results = {"role": "tool", "content": "A"}, tool("", "<system>ERROR: B</system>")
+    run = headrace.reduce(lines(assistant("Go.", *nameless, call("c")), tool("c", "C"), *results, assistant("Done.")))
+    assert [(c["result"], c["ok"]) for c in run.tool_calls] == [
+        ("A", True),
+        ("<system>ERROR: B</system>", False),
+        ("C", True),
+    ]
+    assert len({c["id"] for c in run.tool_calls}) == 3
+
+
 @pytest.mark.parametrize("arguments", ['{"command": "echo 1"', '{"timeout": NaN}', "[1]"])
 def test_arguments_that_are_no_object_stay_as_printed(arguments: str) -> None:
     stream = lines(assistant([], call("c", arguments=arguments)))
@@ -122,6 +140,24 @@ def test_kimi_code_ends_with_its_hint_and_says_of_no_tool_whether_it_failed() ->
     failed = headrace.reduce(told, exit_code=1, stderr=b"error: failed to run prompt: provider.api_error: 500\n")
     assert failed.verdict.outcome == "failed"
     assert failed.errors[0]["message"].endswith("provider.api_error: 500")
+
+
+def test_a_run_that_was_cut_behind_a_good_one_is_incomplete() -> None:
+    run = headrace.reduce(lines(VERSION, assistant("Done."), HINT, VERSION, assistant("Half")))
+    assert (run.texts, run.verdict.outcome) == (["Done.", "Half"], "incomplete")
+
+
+@pytest.mark.parametrize("head", ["UserPromptSubmit hook", "Stop hook blocked"])
+def test_what_kimi_code_prints_of_a_hook_is_no_answer(head: str) -> None:
+    run = headrace.reduce(lines(VERSION, assistant(f"{head}\n\nMind the tests."), assistant("Done."), HINT))
+    assert run.texts == ["Done."]
+
+
+def test_kimi_code_is_known_without_its_first_line() -> None:
+    """Its messages have no content where nothing was said; kimi-cli's always have one."""
+    run = headrace.reduce(lines({"role": "assistant", "tool_calls": [call("c")]}, tool("c", "x"), assistant("Done.")))
+    assert run.tool_calls[0]["ok"] is None
+    assert run.verdict.outcome == "incomplete"  # its hint is missing
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,49 @@ def test_messages_without_a_start_are_messages_of_their_own(engine: Any) -> None
     assert got["texts"] == ["Answer 3.", "Answer 4."]
 
 
+def test_the_message_decides_which_blocks_there_are_and_their_order(engine: Any) -> None:
+    """An extension may put a thought in front of a streamed one, and leave a text out."""
+
+    def update(kind: str, index: int, delta: str) -> dict[str, Any]:
+        event = {"type": f"{kind}_delta", "contentIndex": index, "delta": delta}
+        return {"type": "message_update", "assistantMessageEvent": event}
+
+    content = [
+        {"type": "thinking", "thinking": "First. "},
+        {"type": "text", "text": "Said."},
+        {"type": "thinking", "thinking": "Second."},
+    ]
+    message = {"role": "assistant", "content": content, "stopReason": "stop"}
+    lines = [
+        {"type": "agent_start"},
+        update("text", 1, "Said."),
+        update("thinking", 2, "Second."),
+        update("text", 3, "Left out."),
+        {"type": "message_end", "message": message},
+        {"type": "agent_end", "messages": []},
+    ]
+    got = run(engine, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    assert got["thinking"] == ["First. ", "Second."]
+    assert got["texts"] == ["Said."]
+
+
+def test_a_model_that_a_tool_asked_is_billed(engine: Any) -> None:
+    usage = {"input": 10, "output": 3, "cacheRead": 0, "cacheWrite": 0}
+    call = {"type": "toolCall", "id": "c", "name": "ask", "arguments": {}}
+    message = {"role": "assistant", "content": [call], "usage": usage, "stopReason": "toolUse"}
+    told = {"role": "toolResult", "toolCallId": "c", "content": [], "usage": {**usage, "input": 5}, "isError": False}
+    lines = [
+        {"type": "agent_start"},
+        {"type": "message_end", "message": message},
+        {"type": "message_start", "message": told},
+        {"type": "message_end", "message": told},
+        {"type": "turn_end", "message": message, "toolResults": [told]},
+    ]
+    got = run(engine, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    calls = got["usage"]["calls"]
+    assert (calls["count"], calls["prompt_tokens"], calls["completion_tokens"]) == (2, 15, 6)
+
+
 def test_minicode_without_its_summary_is_incomplete(engine: Any) -> None:
     data = recording("minicode/success")
     cut = data[: data.rindex(b"\n", 0, -1) + 1]

@@ -96,6 +96,14 @@ def test_a_failure_behind_a_text_is_one_though_old_versions_call_it_a_success() 
     assert [error["message"] for error in run["errors"]] == [FAILURE]
 
 
+def test_an_id_that_the_model_used_twice_names_two_calls() -> None:
+    results = answered("x", "A"), answered("x", "B", is_error=True)
+    run = reduce(
+        lines(INIT, said(call("x", n=1), call("x", n=2), used=3), *results, said(text("Done.")), result("Done."))
+    )
+    assert [(c["input"]["n"], c["result"], c["ok"]) for c in run["tool_calls"]] == [(1, "A", True), (2, "B", False)]
+
+
 def test_old_versions_call_a_failure_a_success() -> None:
     run = reduce(lines(INIT, said(text(FAILURE)), result(FAILURE)))
     assert (run["verdict"]["outcome"], run["texts"]) == ("failed", [])

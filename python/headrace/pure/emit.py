@@ -20,6 +20,8 @@ from .event import Event, Stamp
 
 _FORWARDED = "forwarded"  # key of the block that forwarded chunks go on with
 _TERMINAL = ("completed", "failed")
+NAMELESS = "tool:"
+"""How the ids begin of calls that the wire gives none."""
 
 
 class Block:
@@ -57,13 +59,14 @@ class Thread:
 class Call:
     """One tool call: its number, and how far the wire has told of it."""
 
-    __slots__ = ("announced", "closed", "id", "number", "status", "thread", "turn")
+    __slots__ = ("announced", "closed", "id", "number", "status", "thread", "turn", "twins")
 
     def __init__(self, call_id: str, number: int, thread: str | None, turn: int) -> None:
         self.id = call_id
         self.number = number
         self.thread = thread
         self.turn = turn
+        self.twins = 0  # further calls with its id in the same message, whose keys are numbered
         self.announced = False  # a tool_call event was emitted
         self.closed = False  # its result was seen
         self.status: str | None = None
@@ -150,6 +153,10 @@ class Emitter:
         block = self._log(kind, thread).open.get(key)
         return None if block is None else block.text
 
+    def open_keys(self, kind: str, thread: str | None) -> list[Hashable]:
+        """The keys of the open blocks, in the order in which they were opened."""
+        return list(self._log(kind, thread).open)
+
     def close(self, thread: str | None) -> None:
         """Closes the open blocks of a thread: the same keys will open new ones. Their texts can still be taken back."""
         logs = self._thread(thread).logs
@@ -221,6 +228,10 @@ class Emitter:
         """A new model message: an id that comes again from here on names a new call, even if the old one is open."""
         self._turn += 1
 
+    def nameless(self) -> str:
+        """An id for the next call, which the wire gives none."""
+        return f"{NAMELESS}{self._call_count + 1}"
+
     def knows(self, key: str) -> bool:
         """True if a ``tool_call`` event with this id (or key) was emitted."""
         call = self._calls.get(ev.clean(key))
@@ -255,12 +266,15 @@ class Emitter:
         content: list[dict[str, Any]] | None = None,
         locations: list[dict[str, Any]] | None = None,
         again: bool = False,
+        twin: bool = False,
         **facts: Any,
     ) -> bool:
         """Announces a tool call. Kind, title, locations and diffs come from the tool table unless given.
 
         A call that is still open in this turn is the same call printed again and gives no event (False), unless
-        ``again``. ``key`` tells calls apart where their ids alone do not: sub-agents that number their own from 0.
+        ``again``; or, for a harness that prints each call once, a ``twin`` to which the model gave the same id: its
+        result is the next one with that id. ``key`` tells calls apart where their ids alone do not: sub-agents that
+        number their own from 0.
         Facts for the reducer: ``started_at``, ``order`` (see ``whole``; it places the call in the run), ``no_result``
         (the content is about the call, not its result).
         """
@@ -269,7 +283,10 @@ class Emitter:
         call = self._calls.get(key)
         early = call is not None and not call.announced  # its result came first
         if call is not None and not early and not call.closed and call.turn == self._turn and not again:
-            return False
+            if not twin:
+                return False
+            call.twins += 1
+            key, call = _twin_key(key, call.twins), None
         if call is None or not early:
             call = self._new_call(key, call_id, stamp.parent)
         self.clean(wire_id)
@@ -330,7 +347,11 @@ class Emitter:
         call = self._calls.get(key) or self._new_call(key, call_id, stamp.parent)
         done = status in _TERMINAL if done is None else done
         if call.closed and not again:
-            return False
+            twins = (self._calls.get(_twin_key(key, number)) for number in range(1, call.twins + 1))
+            twin = next((twin for twin in twins if twin is not None and not twin.closed), None)
+            if twin is None:
+                return False
+            call = twin
         self.clean(wire_id)
         call.closed = call.closed or done
         call.status = status or call.status
@@ -541,6 +562,10 @@ class Emitter:
 
 def _comes_after(order: str | None, other: str | None) -> bool:
     return order is not None and other is not None and order > other
+
+
+def _twin_key(key: str, number: int) -> str:
+    return f"{key} #{number}"
 
 
 def scoped(call_id: str, stamp: Stamp) -> str:

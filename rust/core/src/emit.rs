@@ -115,6 +115,9 @@ fn is_same(one: &str, other: &str) -> bool {
 /// Key of the block that forwarded chunks go on with.
 const FORWARDED: &str = "forwarded";
 
+/// How the ids begin of calls that the wire gives none.
+pub const NAMELESS: &str = "tool:";
+
 const TEXT_KINDS: [Kind; 3] = [Kind::Message, Kind::Thought, Kind::User];
 
 #[derive(Default, Deserialize, Serialize)]
@@ -138,6 +141,8 @@ struct CallState {
     /// Its result was seen.
     closed: bool,
     status: Option<Cow<'static, str>>,
+    /// Further calls with its id in the same message, whose keys are numbered.
+    twins: u32,
 }
 
 /// What the emitter remembers of the stream.
@@ -248,6 +253,9 @@ pub struct Call<'a> {
     pub locations: Option<Vec<Location<'a>>>,
     /// A new call, even if one with this id is still open in this turn.
     pub again: bool,
+    /// Of a harness that prints each call once: one with an id that is still open in this turn is another call, to
+    /// which the model gave the same id. Its result is the next one with that id.
+    pub twin: bool,
     pub started_at: Option<Text<'a>>,
     /// The content is about the call, not its result.
     pub no_result: bool,
@@ -272,6 +280,7 @@ impl<'a> Call<'a> {
             content: None,
             locations: None,
             again: false,
+            twin: false,
             started_at: None,
             no_result: false,
             order: None,
@@ -491,6 +500,13 @@ impl<'s> Emitter<'s> {
         self.chunk(kind, number, "", 0, stamp);
     }
 
+    /// The indexes of the open blocks, in the order in which they were opened.
+    pub fn open_indexes(&mut self, kind: Kind, thread: Option<&str>) -> Vec<i64> {
+        let thread = self.memory.thread(thread);
+        let open = self.log(thread, kind).open.iter();
+        open.map(|(_, index, _)| *index).collect()
+    }
+
     /// The text so far of the open block `key`; None if no such block is open.
     pub fn streamed<'k>(
         &mut self,
@@ -604,6 +620,11 @@ impl<'s> Emitter<'s> {
         self.memory.turn += 1;
     }
 
+    /// An id for the next call, which the wire gives none.
+    pub fn nameless(&self) -> String {
+        format!("{NAMELESS}{}", self.memory.call_count + 1)
+    }
+
     /// Whether a `tool_call` event with this id (or key) was emitted.
     pub fn knows(&self, key: &str) -> bool {
         let call = self.memory.calls.get(key);
@@ -634,16 +655,24 @@ impl<'s> Emitter<'s> {
     }
 
     /// Announces a tool call. A call that is still open in this turn is the same call printed again and gives no event
-    /// (false), unless `again`.
-    pub fn call(&mut self, call: Call<'_>, stamp: &Stamp<'_>) -> bool {
+    /// (false), unless `again` or a `twin`.
+    pub fn call(&mut self, mut call: Call<'_>, stamp: &Stamp<'_>) -> bool {
         let turn = self.memory.turn;
         let key = call.key.as_deref().unwrap_or(&call.id);
-        let (known, early) = match self.memory.calls.get(key) {
+        let (known, early) = match self.memory.calls.get_mut(key) {
             Some(known) if !known.announced => (true, true), // its result came first
-            Some(known) if !known.closed && known.turn == turn && !call.again => return false,
+            Some(known) if !known.closed && known.turn == turn && !call.again => {
+                if !call.twin {
+                    return false;
+                }
+                known.twins += 1;
+                call.key = Some(twin_key(key, known.twins));
+                (false, false)
+            }
             Some(_) => (true, false),
             None => (false, false),
         };
+        let key = call.key.as_deref().unwrap_or(&call.id);
         if !known || !early {
             self.new_call(key, &call.id, stamp);
         }
@@ -694,18 +723,26 @@ impl<'s> Emitter<'s> {
     /// Tells how a call goes on or ended. It may come before its call. A second result for a closed call is dropped
     /// (false) unless `again`: the first stands.
     pub fn update(&mut self, update: Update<'_>, stamp: &Stamp<'_>) -> bool {
-        let key = update.key.as_deref().unwrap_or(&update.id);
-        if !self.memory.calls.contains_key(key) {
-            self.new_call(key, &update.id, stamp);
+        let mut key = update.key.as_deref().unwrap_or(&update.id);
+        let twin;
+        match self.memory.calls.get(key) {
+            None => self.new_call(key, &update.id, stamp),
+            Some(known) if known.closed && !update.again => {
+                let mut twins = (1..=known.twins).map(|number| twin_key(key, number));
+                let open = twins.find(|key| self.memory.calls.get(key).is_some_and(|c| !c.closed));
+                let Some(open) = open else {
+                    return false;
+                };
+                twin = open;
+                key = &twin;
+            }
+            Some(_) => {}
         }
         let terminal = matches!(update.status, Some("completed" | "failed"));
         let done = update.done.unwrap_or(terminal);
         let Some(state) = self.memory.calls.get_mut(key) else {
             return false;
         };
-        if state.closed && !update.again {
-            return false;
-        }
         state.closed |= done;
         if let Some(status) = update.status {
             state.status = Some(status.into());
@@ -1048,9 +1085,14 @@ impl<'s> Emitter<'s> {
             announced: false,
             closed: false,
             status: None,
+            twins: 0,
         };
         self.memory.calls.insert(key.to_owned(), call);
     }
+}
+
+fn twin_key(key: &str, number: u32) -> String {
+    format!("{key} #{number}")
 }
 
 /// A key for calls where sub-agents number theirs as the main agent does.

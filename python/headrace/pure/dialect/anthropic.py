@@ -146,17 +146,13 @@ def has_failed(block: dict[str, Any], raw: Any) -> bool:
     return block.get("is_error") is True or (isinstance(raw, dict) and raw.get("interrupted") is True)
 
 
-def tool_result(
-    out: Emitter, call_id: str, block: dict[str, Any], raw: Any, stamp: Stamp, *, key: str | None = None
-) -> None:
-    """A tool_result block; ``raw`` is its structured twin (None: not printed), ``key`` that of its call if it is not
-    the id."""
+def tool_result(out: Emitter, call_id: str, block: dict[str, Any], raw: Any, stamp: Stamp) -> None:
+    """A tool_result block; ``raw`` is its structured twin (None: not printed)."""
     failed = has_failed(block, raw)
     diffs, places = patch_of(raw)
     out.update(
         call_id,
         stamp,
-        key=key,
         status="failed" if failed else "completed",
         content=content_of(block.get("content")) + diffs,
         locations=places,

@@ -175,7 +175,7 @@ def _assistant_sign(record: dict[str, Any]) -> Sign | None:
 class Message:
     """The model message that a thread is at."""
 
-    __slots__ = ("blocks", "calls", "counts", "final", "id", "key", "model", "open", "streaming", "tier", "uuids")
+    __slots__ = ("blocks", "counts", "final", "id", "key", "model", "open", "streaming", "tier", "uuids")
 
     def __init__(self, message_id: str | None, model: str | None, key: str) -> None:
         self.id = message_id
@@ -188,7 +188,6 @@ class Message:
         self.tier: str | None = None  # service tier
         self.final = False  # its message_delta was seen
         self.uuids: list[str] = []  # of its records
-        self.calls: list[str] = []  # ids of its calls
 
     def block(self, index: int, kind: str) -> Block:
         """The streamed block with this index."""
@@ -231,13 +230,13 @@ class Mapper:
         self.error: str | None = None  # the last error of the turn
         self.capped = False  # that error names a cap
         self.interrupted = False  # a person stopped the turn
-        self.twins: dict[str, list[str]] = {}  # ids that a message used again: keys of the further calls
         self.asked: set[str] = set()  # calls that a person was asked about
         self.denied: set[str] = set()  # calls that were refused in this turn
         self.last: str | None = None  # the main agent's call whose result came last, and no text or call since
         self.total: dict[str, int] = {}  # the harness's own count of the run so far
         self.models: dict[str, dict[str, Any]] = {}  # and of each model
         self.increments = False  # its results print what is new since the last one
+        self.cost: float | None = None  # what the run cost, as it was last printed
 
     def map(self, record: Record) -> Outcome:
         value = record.value
@@ -387,24 +386,12 @@ class Mapper:
         elif kind in anthropic.CALLS and isinstance(content.get("id"), str):
             if streamed is not None:
                 streamed.call = content["id"]
-            key = self._key(message, content["id"])
-            self.out.call(content["id"], as_text(content.get("name")), content.get("input"), stamp, key=key)
+            self.out.call(content["id"], as_text(content.get("name")), content.get("input"), stamp, twin=True)
             self._show(self.plan.call(content), stamp)
         else:
             anthropic.other_block(self.out, content, stamp)
         if stamp.parent is None and acts:
             self.last = None
-
-    def _key(self, message: Message, call_id: str) -> str:
-        """A model may give an id to two calls of a message: while the first is open, the next has a key of its own."""
-        call_id = ev.clean(call_id)
-        if call_id not in message.calls:
-            message.calls.append(call_id)
-        elif self.out.is_open(call_id):
-            twins = self.twins.setdefault(call_id, [])
-            twins.append(f"{call_id} {len(twins) + 2}")
-            return twins[-1]
-        return call_id
 
     def _synthetic(self, value: dict[str, Any], message: dict[str, Any], thread: str | None) -> Outcome:
         """What the harness says in the assistant's name: why it failed, or the output of a local command."""
@@ -452,9 +439,7 @@ class Mapper:
         call_id = as_text(content.get("tool_use_id"))
         if call_id is None:
             return
-        twins = self.twins.get(ev.clean(call_id))
-        key = twins.pop(0) if twins and not self.out.is_open(call_id) else None
-        anthropic.tool_result(self.out, call_id, content, raw, stamp, key=key)
+        anthropic.tool_result(self.out, call_id, content, raw, stamp)
         self._show(self.plan.result(call_id, anthropic.has_failed(content, raw), raw), stamp)
         if stamp.parent is None:
             self.last = call_id
@@ -500,7 +485,6 @@ class Mapper:
         self.out.state("end", stamp, outcome=outcome, reason=reason)
         self.running = self.interrupted = self.capped = False
         self.error = self.last = None
-        self.twins.clear()
         self.asked.clear()
         self.denied.clear()
         return None
@@ -553,10 +537,11 @@ class Mapper:
                 self.total, self.models = counts, models
         cost = price(value.get("total_cost_usd"))
         cost = price(value.get("total_cost")) if cost is None else cost
+        self.cost = self.cost if cost is None else cost
         counts = self.total or anthropic.usage_counts(value.get("usage"))
         self.out.usage(
             "run",
-            anthropic.usage_of(counts, cost),
+            anthropic.usage_of(counts, self.cost),
             stamp,
             models=anthropic.usage_of_models(self.models),
             beyond=HELPERS if self.increments else HELPERS_OR_EARLIER,

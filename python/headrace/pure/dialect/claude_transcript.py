@@ -193,7 +193,7 @@ class Mapper:
             prompt = arguments.get("prompt") if isinstance(arguments, dict) else None
             if content.get("name") in ("Task", "Agent") and isinstance(prompt, str):
                 self.delegations[content["id"]] = prompt
-            self.out.call(content["id"], as_text(content.get("name")), arguments, stamp)
+            self.out.call(content["id"], as_text(content.get("name")), arguments, stamp, twin=True)
             self._show(self.plan.call(content), stamp)
         else:
             anthropic.other_block(self.out, content, stamp)

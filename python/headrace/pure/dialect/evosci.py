@@ -29,6 +29,9 @@ IGNORED = {
     "goal_state": "goal state",
 }
 
+WORK = ("text", "thinking", "tool_call", "model_retry")
+"""Records that another run in the same source may begin with."""
+
 # keys that tell the record types apart from the same words of other harnesses; (needed keys, weight)
 SIGNS: dict[str, tuple[frozenset[str], int]] = {
     "thinking": (frozenset({"content", "id"}), SURE),
@@ -81,6 +84,7 @@ class Mapper:
         self.said = False  # any text of the main agent
         self.summary: str | None = None  # of the compaction that is told now, as far as it came
         self.failed = False  # an error was the last record
+        self.over = False  # a run ended, and none began since
 
     def map(self, record: Record) -> Outcome:
         value = record.value
@@ -88,6 +92,9 @@ class Mapper:
         failed, self.failed = self.failed, False
         if self.summary is not None and kind != "summarization":
             self._end_summary()
+        if self.over and kind in WORK:
+            self.over = False
+            self.out.state("turn", Stamp(), phase="start")
         if kind in ("text", "thinking"):
             return self._text(ev.MESSAGE if kind == "text" else ev.THOUGHT, value, None)
         if kind == "subagent_text":
@@ -152,7 +159,7 @@ class Mapper:
         self.out.close(thread)
         self.streaming.pop(thread, None)
         call_id, stamp = as_text(value.get("id")) or "", Stamp(parent=thread)
-        self.out.call(call_id, name, arguments, stamp, key=scoped(call_id, stamp))
+        self.out.call(call_id, name, arguments, stamp, key=scoped(call_id, stamp), twin=True)
         agent = as_text(arguments.get("subagent_type")) if isinstance(arguments, dict) else None
         if agent and thread is None:
             self.tasks[agent] = call_id
@@ -289,3 +296,4 @@ class Mapper:
         """What comes next is another run in the same source."""
         self._end_call(None)
         self.waits, self.rubric, self.said = False, None, False
+        self.over = True

@@ -145,7 +145,7 @@ class Mapper:
         self.out.commit(None)
         self.refused = False
         stamp = self._stamp(value)
-        self.out.call(call_id, name, arguments, stamp)
+        self.out.call(call_id, name, arguments, stamp, twin=True)
         plan(self.out, name, arguments, stamp)
         return None
 

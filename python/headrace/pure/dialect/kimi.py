@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import event as ev
 from .. import json, tool
-from ..emit import Emitter, count, price, scoped
+from ..emit import NAMELESS, Emitter, count, price, scoped
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
@@ -86,17 +86,37 @@ def is_message(record: dict[str, Any]) -> bool:
     return role in ("user", "system", "developer") and "content" in record
 
 
+def is_of_code(record: dict[str, Any]) -> bool:
+    """True for a record that only kimi-code prints: kimi-cli's messages always have their content."""
+    role = record.get("role")
+    if role == "assistant":
+        return "content" not in record
+    return role == "meta" or (not isinstance(role, str) and record.get("type") == "goal.summary")
+
+
+def is_hook_result(message: dict[str, Any]) -> bool:
+    """True for what kimi-code prints of a hook in the assistant's name: "<event> hook[ blocked]", then its text."""
+    head, gap, _ = (as_text(message.get("content")) or "").partition("\n\n")
+    head = head.removesuffix(" blocked")
+    event = head.removesuffix(" hook")
+    return gap != "" and event != head and event.isascii() and event.isalpha()
+
+
 class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
         self.code = False  # it is kimi-code
         self.goal: tuple[str, str | None] | None = None  # outcome and reason of a /goal prompt
         self.plain = False  # the stream ends in a text that is no known failure
+        self.over = False  # the hint was the last word of a run
 
     def map(self, record: Record) -> Outcome:
         value = record.value
         role, kind = value.get("role"), value.get("type")
+        self.code = self.code or is_of_code(value)
         if role == "assistant":
+            if self.code and is_hook_result(value):
+                return "hook result"
             assistant(self.out, value, Stamp())
             return None
         if role == "tool":
@@ -104,7 +124,6 @@ class Mapper:
         if role == "user":
             return user_message(self.out, value, Stamp())
         if role == "meta":
-            self.code = True
             return self._meta(kind, value)
         if kind == "goal.summary":
             return self._goal(value)
@@ -129,6 +148,9 @@ class Mapper:
 
     def _meta(self, kind: Any, value: dict[str, Any]) -> Outcome:
         if kind == "system.version":
+            if self.over:  # another run in the same source
+                self.over, self.goal = False, None
+                self.out.state("turn", Stamp(), phase="start")
             self.out.session_state(Stamp(), version=as_text(value.get("version")))
             return None
         if kind == "turn.step.retrying":
@@ -144,6 +166,7 @@ class Mapper:
             return None
         if kind == "session.resume_hint":
             self.out.session_state(Stamp(), sessionId=as_text(value.get("session_id")))
+            self.over = True
             outcome, reason = self.goal or ("completed", "session.resume_hint")
             self.out.state("end", Stamp(), outcome=outcome, reason=reason)
             return None
@@ -175,7 +198,8 @@ def assistant(out: Emitter, message: dict[str, Any], stamp: Stamp) -> None:
     for block in list_of(message.get("tool_calls")):
         if isinstance(block, dict):
             function = block.get("function")
-            call(out, block.get("id"), function if isinstance(function, dict) else {}, stamp)
+            call_id = as_text(block.get("id")) or out.nameless()
+            call(out, call_id, function if isinstance(function, dict) else {}, stamp, twin=True)
 
 
 def say(out: Emitter, content: Any, stamp: Stamp, kind: str = ev.MESSAGE) -> None:
@@ -208,7 +232,7 @@ def is_injected(content: Any) -> bool:
     return _lead(content).startswith(("<system-reminder>", "<system>", "<notification "))
 
 
-def call(out: Emitter, call_id: Any, function: dict[str, Any], stamp: Stamp) -> None:
+def call(out: Emitter, call_id: Any, function: dict[str, Any], stamp: Stamp, *, twin: bool = False) -> None:
     """A tool call in OpenAI's form. Arguments that are no JSON object stay as printed in ``extra``."""
     if not isinstance(call_id, str):
         return
@@ -223,7 +247,7 @@ def call(out: Emitter, call_id: Any, function: dict[str, Any], stamp: Stamp) -> 
             parent=stamp.parent,
             extra={"arguments": out.clean(text)},
         )
-    out.call(call_id, name, arguments, stamp, key=scoped(call_id, stamp))
+    out.call(call_id, name, arguments, stamp, key=scoped(call_id, stamp), twin=twin)
     plan(out, name, arguments, stamp)
 
 
@@ -247,9 +271,12 @@ def arguments_of(out: Emitter, text: Any) -> dict[str, Any] | None:
 
 
 def tool_message(out: Emitter, message: dict[str, Any], stamp: Stamp, *, flagged: bool) -> Outcome:
-    """A tool's result. ``flagged``: this program marks failures."""
-    call_id, content = message.get("tool_call_id"), message.get("content")
-    if not isinstance(call_id, str):
+    """A tool's result: one without an id is that of the first open call that has none. ``flagged``: this program marks
+    failures."""
+    call_id, content = as_text(message.get("tool_call_id")), message.get("content")
+    if not call_id:
+        call_id = next((key for key in out.open_calls(stamp.parent) if key.startswith(NAMELESS)), None)
+    if call_id is None:
         return "result without an id"
     status = None
     if flagged:

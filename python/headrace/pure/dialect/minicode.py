@@ -349,7 +349,7 @@ class Mapper:
             return UNKNOWN
         name = as_text(payload.get("qualified")) or as_text(payload.get("name"))
         if name is not None:
-            self.names[call_id] = name
+            self.names[call_id] = self.out.clean(name)
         if kind == "tool.started":
             return self._started(call_id, payload, stamp)
         if kind == "tool.progress":
@@ -430,7 +430,7 @@ class Mapper:
         call_id = as_text(payload.get("toolCallId"))
         name = as_text(payload.get("qualified")) or as_text(payload.get("name"))
         if call_id is not None and name is not None and not self.out.is_open(call_id):
-            self.names[call_id] = name
+            self.names[call_id] = self.out.clean(name)
         if what == "requested":
             self.out.state("approval", stamp, phase="requested", toolCallId=call_id, toolName=name)
             return None

@@ -190,7 +190,7 @@ class Mapper:
                 # a live snapshot that may hold the first delta already: nothing of it is text
                 self.streaming = False
                 self._begin()
-                self.model = as_text(message.get("model"))
+                self.model = keep(self.out, message.get("model"))
                 # the word of versions since 0.83, and they print agent_settled
                 self.settles = self.settles or message.get("stopReason") == "pending"
                 return "start of a message"
@@ -222,32 +222,51 @@ class Mapper:
         self._begin()
         self.streaming = False
         stamp = self._stamp(message)
-        self.stop = as_text(message.get("stopReason"))
+        self.stop = keep(self.out, message.get("stopReason"))
         failed = self.stop in ("error", "aborted")
         calls = []
+        texts: dict[str, dict[int, str]] = {ev.MESSAGE: {}, ev.THOUGHT: {}}
         for index, block in enumerate(as_list(message.get("content"))):
             if not isinstance(block, dict):
                 continue
             kind = block.get("type")
             if kind == "text" and isinstance(block.get("text"), str):
-                self.out.final(ev.MESSAGE, index, block["text"], stamp)
+                texts[ev.MESSAGE][index] = block["text"]
             elif kind == "thinking" and isinstance(block.get("thinking"), str):
-                self.out.final(ev.THOUGHT, index, block["thinking"], stamp)
+                texts[ev.THOUGHT][index] = block["thinking"]
             elif kind == "toolCall":
                 calls.append(block)
+        for chunk, blocks in texts.items():
+            self._finals(chunk, blocks, stamp)
         usage(self.out, message.get("usage"), stamp, key=f"message:{self.message}")
         if failed:
             # its calls may be cut and its error may be retried: both wait until that is known
-            self.failure = Failure(as_text(message.get("errorMessage")), calls, stamp)
+            cut = [
+                {**block, "id": keep(self.out, block["id"]), "name": keep(self.out, block.get("name"))}
+                for block in calls
+                if isinstance(block.get("id"), str)
+            ]
+            self.failure = Failure(keep(self.out, message.get("errorMessage")), cut, stamp)
         else:
             for block in calls:
                 call(self.out, block, stamp)
         return None
 
+    def _finals(self, chunk: str, blocks: dict[int, str], stamp: Stamp) -> None:
+        """The blocks of one kind by the authority. Streamed ones that it lacks go, and those that come after one that
+        was not streamed are said again behind it."""
+        streamed = self.out.open_keys(chunk, None)
+        missing = next((index for index, text in blocks.items() if text and index not in streamed), None)
+        for key in reversed(streamed):
+            if key not in blocks or (missing is not None and isinstance(key, int) and key > missing):
+                self.out.drop(chunk, key, stamp)
+        for index, text in blocks.items():
+            self.out.final(chunk, index, text, stamp)
+
     def _stamp(self, message: dict[str, Any] | None = None) -> Stamp:
         if message is None:
             return Stamp(model=self.model)
-        self.model = as_text(message.get("model")) or self.model
+        self.model = keep(self.out, message.get("model")) or self.model
         return Stamp(
             message_id=as_text(message.get("responseId")),
             timestamp=ev.iso_millis(message.get("timestamp")),
@@ -383,7 +402,7 @@ class Mapper:
         if failure is None:
             return
         for block in failure.calls:
-            call(self.out, block, failure.stamp)
+            call(self.out, {**block, "arguments": self.out.clean_value(block.get("arguments"))}, failure.stamp)
         if failure.message is not None:
             self.out.error(failure.message, failure.stamp, fatal=True)
 
@@ -455,6 +474,11 @@ class Failure:
 # ---------------------------------------------------------------- shapes that the session file shares
 
 
+def keep(out: Emitter, value: Any) -> str | None:
+    """A text that is kept for later records: what it lost is told of this one."""
+    return out.clean(value) if isinstance(value, str) else None
+
+
 def user_message(out: Emitter, message: dict[str, Any], stamp: Stamp) -> None:
     """What a person typed: a string (old versions) or blocks."""
     content = message.get("content")
@@ -484,6 +508,8 @@ def tool_result(out: Emitter, reported: dict[tuple[str, int], int], message: dic
         duration_ms=price(message.get("durationMs")),
         raw_output={"details": details} if isinstance(details, dict) and details else ...,
     )
+    if stamp.parent is None:
+        usage(out, message.get("usage"), Stamp(timestamp=stamp.timestamp), side=True)  # of a model that the tool asked
     nested(out, message.get("nestedCalls"), Stamp(timestamp=stamp.timestamp, parent=call_id))
 
 

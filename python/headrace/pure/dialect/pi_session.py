@@ -77,7 +77,7 @@ class Mapper:
         if kind == "message" and isinstance(value.get("message"), dict):
             return self._message(value["message"], stamp)
         if kind == "model_change":
-            self.model = as_text(value.get("modelId"))
+            self.model = pi.keep(self.out, value.get("modelId"))
             self.out.state("model", stamp, model=self.model)
             return None
         if kind == "thinking_level_change":
@@ -126,7 +126,7 @@ class Mapper:
         self.out.commit(None)
         self.out.next_turn()
         self.messages += 1
-        self.model = as_text(message.get("model")) or self.model
+        self.model = pi.keep(self.out, message.get("model")) or self.model
         stop = as_text(message.get("stopReason"))
         stamp.message_id = as_text(message.get("responseId"))
         stamp.model = self.model
@@ -136,7 +136,7 @@ class Mapper:
         pi.usage(self.out, message.get("usage"), stamp, key=f"message:{self.messages}")
         self.aborted = stop == "aborted"
         if stop in ("error", "aborted"):
-            self.failure = pi.Failure(as_text(message.get("errorMessage")), [], stamp)
+            self.failure = pi.Failure(pi.keep(self.out, message.get("errorMessage")), [], stamp)
         if stop != "toolUse":
             self.out.state("turn", stamp, phase="end", outcome=pi.OUTCOMES.get(stop or "", "completed"), reason=stop)
 

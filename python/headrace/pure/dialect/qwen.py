@@ -247,7 +247,7 @@ class Mapper:
         call_id, name, arguments = as_text(block.get("id")), as_text(block.get("name")), block.get("input")
         if call_id is None:
             return
-        self.out.call(call_id, name, arguments, stamp)
+        self.out.call(call_id, name, arguments, stamp, twin=True)
         if name in AGENTS and stamp.parent is None:
             self.agents.append(call_id)
         plan(self.out, name, arguments, stamp)

@@ -199,10 +199,9 @@ pub(super) fn has_failed(block: Block<'_>, raw: Option<Value<'_>>) -> bool {
     is_true(block.get("is_error")) || is_true(raw.and_then(|raw| raw.get("interrupted")))
 }
 
-/// A tool_result block; `raw` is its structured twin (None: not printed), `key` that of its call if it is not the id.
+/// A tool_result block; `raw` is its structured twin (None: not printed).
 pub(super) fn tool_result(
     id: Text<'_>,
-    key: Option<String>,
     block: Block<'_>,
     raw: Option<Value<'_>>,
     stamp: &Stamp<'_>,
@@ -213,7 +212,6 @@ pub(super) fn tool_result(
     let mut content = content_of(block.get("content"));
     content.extend(diffs);
     let mut update = Update {
-        key,
         content,
         locations: places,
         raw_output: raw.map(Data::Wire),

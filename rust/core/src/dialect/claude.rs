@@ -17,7 +17,7 @@ use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Kind, PlanEntry, Stamp, State, Usage};
 use crate::json::{Paths, Pattern, Plans, Spot, Text, Value};
-use crate::number::{count, price};
+use crate::number::{Number, count, price};
 use crate::record::Record;
 
 pub const DIALECT: Dialect = Dialect {
@@ -287,8 +287,6 @@ struct Message {
     is_final: bool,
     /// Of its records.
     uuids: Vec<String>,
-    /// Ids of its calls.
-    calls: Vec<String>,
 }
 
 /// A streamed block: its index, what it is, whether its record came, and the call that it holds.
@@ -381,8 +379,6 @@ struct Claude {
     capped: bool,
     /// A person stopped the turn.
     interrupted: bool,
-    /// Ids that a message used again: keys of the further calls.
-    twins: HashMap<String, Vec<String>>,
     /// Calls that a person was asked about.
     asked: HashSet<String>,
     /// Calls that were refused in this turn.
@@ -395,6 +391,8 @@ struct Claude {
     models: Models,
     /// Its results print what is new since the last one.
     increments: bool,
+    /// What the run cost, as it was last printed.
+    cost: Option<Number>,
 }
 
 impl Mapper for Claude {
@@ -696,7 +694,6 @@ impl Claude {
             }
             streamed.index
         });
-        let key = call.as_deref().and_then(|id| self.twin(message, id, out));
         let mut stamp = message.stamp(value);
         stamp.extra = anthropic::extra_of(wire, "stop_reason");
         let mut acts = true;
@@ -715,8 +712,11 @@ impl Claude {
                 None => out.whole(chunk, text, &stamp),
             }
         } else if let Some(id) = call {
-            let call = Call::new(id, block.text_of("name"), block.get("input"));
-            out.call(Call { key, ..call }, &stamp);
+            let call = Call {
+                twin: true,
+                ..Call::new(id, block.text_of("name"), block.get("input"))
+            };
+            out.call(call, &stamp);
             show(self.plan.call(block), &stamp, out);
         } else {
             anthropic::other_block(block, &stamp, out);
@@ -724,21 +724,6 @@ impl Claude {
         if stamp.parent.is_none() && acts {
             self.last = None;
         }
-    }
-
-    /// A model may give an id to two calls of a message: while the first is open, the next has a key of its own.
-    fn twin(&mut self, message: &mut Message, id: &str, out: &Emitter<'_>) -> Option<String> {
-        if !message.calls.iter().any(|known| known == id) {
-            message.calls.push(id.to_owned());
-            return None;
-        }
-        if !out.is_open(id) {
-            return None;
-        }
-        let twins = self.twins.entry(id.to_owned()).or_default();
-        let key = format!("{id} {}", twins.len() + 2);
-        twins.push(key.clone());
-        Some(key)
     }
 
     /// What the harness says in the assistant's name: why it failed, or the output of a local command.
@@ -807,9 +792,7 @@ impl Claude {
         let Some(id) = block.text_of("tool_use_id") else {
             return;
         };
-        let twins = self.twins.get_mut(&*id).filter(|twins| !twins.is_empty());
-        let key = twins.and_then(|twins| (!out.is_open(&id)).then(|| twins.remove(0)));
-        anthropic::tool_result(id.borrow(), key, block, raw, stamp, out);
+        anthropic::tool_result(id.borrow(), block, raw, stamp, out);
         let failed = anthropic::has_failed(block, raw);
         show(self.plan.result(&id, failed, raw), stamp, out);
         if stamp.parent.is_none() {
@@ -879,7 +862,6 @@ impl Claude {
         self.capped = false;
         self.error = None;
         self.last = None;
-        self.twins.clear();
         self.asked.clear();
         self.denied.clear();
         Outcome::Mapped
@@ -971,12 +953,13 @@ impl Claude {
             }
         }
         let cost = price(value.get("total_cost_usd")).or_else(|| price(value.get("total_cost")));
+        self.cost = cost.or(self.cost);
         let counts = if self.total.is_empty() {
             usage
         } else {
             self.total
         };
-        let tokens = counts.to_tokens(cost, None);
+        let tokens = counts.to_tokens(self.cost, None);
         let beyond = match self.increments {
             true => HELPERS,
             false => HELPERS_OR_EARLIER,

@@ -302,7 +302,11 @@ impl Transcript {
                     None => self.delegations.push((id.to_string(), prompt)),
                 }
             }
-            out.call(Call::new(id, name, input), stamp);
+            let call = Call {
+                twin: true,
+                ..Call::new(id, name, input)
+            };
+            out.call(call, stamp);
             show(self.plan.call(block), stamp, out);
         } else {
             anthropic::other_block(block, stamp, out);
@@ -394,7 +398,7 @@ impl Transcript {
         if let Some(agent) = filled(raw.and_then(|raw| raw.text_of("agentId"))) {
             self.agents.insert(agent.into_string(), id.to_string());
         }
-        anthropic::tool_result(id.borrow(), None, block, raw, stamp, out);
+        anthropic::tool_result(id.borrow(), block, raw, stamp, out);
         let failed = anthropic::has_failed(block, raw);
         show(self.plan.result(&id, failed, raw), stamp, out);
     }

@@ -94,6 +94,9 @@ fn sign(record: Value<'_>) -> Option<Sign> {
     Sign::new(*weight, format!("a {kind} record with {with}"))
 }
 
+/// Records that another run in the same source may begin with.
+const WORK: [&str; 4] = ["text", "thinking", "tool_call", "model_retry"];
+
 #[derive(Default, Deserialize, Serialize)]
 struct Evosci {
     /// Kind of text that streams now, by thread.
@@ -112,6 +115,8 @@ struct Evosci {
     summary: Option<String>,
     /// An error was the last record.
     failed: bool,
+    /// A run ended, and none began since.
+    over: bool,
 }
 
 impl Mapper for Evosci {
@@ -125,6 +130,10 @@ impl Mapper for Evosci {
         let Some(kind) = kind else {
             return Outcome::Unknown;
         };
+        if self.over && WORK.contains(&&*kind) {
+            self.over = false;
+            out.state(State::new("turn").with("phase", "start"), &Stamp::default());
+        }
         match &*kind {
             "text" => self.text(Kind::Message, value, false, out),
             "thinking" => self.text(Kind::Thought, value, false, out),
@@ -225,6 +234,7 @@ impl Evosci {
         }
         let call = Call {
             key: Some(scoped(&id, &stamp)),
+            twin: true,
             ..Call::new(id, name, value.get("args"))
         };
         out.call(call, &stamp);
@@ -418,5 +428,6 @@ impl Evosci {
         self.waits = false;
         self.rubric = None;
         self.said = false;
+        self.over = true;
     }
 }

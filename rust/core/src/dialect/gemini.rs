@@ -196,7 +196,11 @@ impl Gemini {
         self.refused = false;
         let stamp = self.stamp(value);
         let (name, input) = (value.text_of("tool_name"), value.get("parameters"));
-        out.call(Call::new(id, name.clone(), input), &stamp);
+        let call = Call {
+            twin: true,
+            ..Call::new(id, name.clone(), input)
+        };
+        out.call(call, &stamp);
         plan(name.as_deref(), input, &stamp, out);
         Outcome::Mapped
     }

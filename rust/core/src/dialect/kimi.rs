@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, key_count};
 use crate::data::Data;
-use crate::emit::{Call, Emitter, Update, scoped};
+use crate::emit::{Call, Emitter, NAMELESS, Update, scoped};
 use crate::event::{Image, Item, Kind, Stamp, State, text_content};
 use crate::json::{Tape, Text, Value};
 use crate::number::{count, price};
@@ -130,6 +130,8 @@ struct Kimi {
     goal: Option<(Cow<'static, str>, Option<String>)>,
     /// The stream ends in a text that is no known failure.
     plain: bool,
+    /// The hint was the last word of a run.
+    over: bool,
 }
 
 impl Mapper for Kimi {
@@ -137,17 +139,18 @@ impl Mapper for Kimi {
         let value = record.value();
         let (role, kind) = (value.text_of("role"), record.kind());
         let stamp = Stamp::default();
+        self.code |= is_of_code(role.as_deref(), kind.as_deref(), value);
         match role.as_deref() {
+            Some("assistant") if self.code && is_hook_result(value) => {
+                return Outcome::Ignored("hook result");
+            }
             Some("assistant") => {
                 assistant(value, &stamp, out);
                 return Outcome::Mapped;
             }
             Some("tool") => return tool_message(value, &stamp, !self.code, out),
             Some("user") => return user_message(value, &stamp, out),
-            Some("meta") => {
-                self.code = true;
-                return self.meta(kind.as_deref(), value, out);
-            }
+            Some("meta") => return self.meta(kind.as_deref(), value, out),
             _ => {}
         }
         if kind.as_deref() == Some("goal.summary") {
@@ -179,6 +182,25 @@ impl Mapper for Kimi {
     }
 }
 
+/// Whether only kimi-code prints such a record: kimi-cli's messages always have their content.
+fn is_of_code(role: Option<&str>, kind: Option<&str>, value: Value<'_>) -> bool {
+    match role {
+        Some("meta") => true,
+        Some("assistant") => value.get("content").is_none(),
+        Some(_) => false,
+        None => kind == Some("goal.summary"),
+    }
+}
+
+/// Whether this is what kimi-code prints of a hook in the assistant's name: "<event> hook[ blocked]", a blank line, text.
+fn is_hook_result(message: Value<'_>) -> bool {
+    let content = message.text_of("content");
+    let head = content.as_deref().and_then(|text| text.split_once("\n\n"));
+    let head = head.map(|(head, _)| head.strip_suffix(" blocked").unwrap_or(head));
+    let event = head.and_then(|head| head.strip_suffix(" hook"));
+    event.is_some_and(|event| !event.is_empty() && event.bytes().all(|b| b.is_ascii_alphabetic()))
+}
+
 impl Kimi {
     // ---------------------------------------------------------------- kimi-code's own records
 
@@ -186,6 +208,10 @@ impl Kimi {
         let stamp = Stamp::default();
         match kind {
             Some("system.version") => {
+                if std::mem::take(&mut self.over) {
+                    self.goal = None; // another run in the same source
+                    out.state(State::new("turn").with("phase", "start"), &stamp);
+                }
                 out.session_state(&[("version", value.text_of("version"))], &stamp);
             }
             Some("turn.step.retrying") => {
@@ -202,6 +228,7 @@ impl Kimi {
                 out.state(state, &stamp);
             }
             Some("session.resume_hint") => {
+                self.over = true;
                 out.session_state(&[("sessionId", value.text_of("session_id"))], &stamp);
                 let state = match &self.goal {
                     Some((outcome, reason)) => State::new("end")
@@ -248,12 +275,13 @@ pub(super) fn assistant(message: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter
     out.commit(stamp.thread());
     out.next_turn();
     say(message.get("content"), stamp, Kind::Message, out);
-    for block in items(message.get("tool_calls")) {
+    for block in items(message.get("tool_calls")).filter(Value::is_object) {
         let function = block.get("function").filter(Value::is_object);
         let of = |key| function.and_then(|function| function.get(key));
         let name = of("name").and_then(|name| name.text());
         let arguments = Arguments::of(of("arguments"));
-        call(block.text_of("id"), name, arguments, stamp, out);
+        let id = filled(block.text_of("id")).unwrap_or_else(|| out.nameless().into());
+        call(Some(id), name, arguments, true, stamp, out);
     }
 }
 
@@ -330,6 +358,7 @@ pub(super) fn call(
     id: Option<Text<'_>>,
     name: Option<Text<'_>>,
     arguments: Option<Arguments<'_>>,
+    twin: bool,
     stamp: &Stamp<'_>,
     out: &mut Emitter<'_>,
 ) {
@@ -361,6 +390,7 @@ pub(super) fn call(
     let todos = name.as_deref().is_some_and(|n| TODO_TOOLS.contains(&n));
     let call = Call {
         key: Some(scoped(&id, stamp)),
+        twin,
         ..Call::new(id, name, input)
     };
     out.call(call, stamp);
@@ -386,14 +416,19 @@ pub(super) fn object<'t>(
     Some(value)
 }
 
-/// A tool's result. `flagged`: this program marks failures.
+/// A tool's result: one without an id is that of the first open call that has none. `flagged`: this program marks
+/// failures.
 pub(super) fn tool_message(
     message: Value<'_>,
     stamp: &Stamp<'_>,
     flagged: bool,
     out: &mut Emitter<'_>,
 ) -> Outcome {
-    let Some(id) = message.text_of("tool_call_id") else {
+    let id = filled(message.text_of("tool_call_id")).or_else(|| {
+        let mut open = out.open_calls(stamp.thread()).into_iter();
+        open.find(|key| key.starts_with(NAMELESS)).map(Text::from)
+    });
+    let Some(id) = id else {
         return Outcome::Ignored("result without an id");
     };
     let content = message.get("content");

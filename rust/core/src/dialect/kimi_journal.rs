@@ -216,7 +216,7 @@ impl Journal {
                 stamp.model = self.model.clone().map(Text::from);
                 let arguments = kimi::Arguments::of(event.get("args"));
                 let (id, name) = (event.text_of("toolCallId"), event.text_of("name"));
-                kimi::call(id, name, arguments, &stamp, out);
+                kimi::call(id, name, arguments, false, &stamp, out);
                 Outcome::Mapped
             }
             "tool.result" => self.result(event, &stamp, out),
@@ -477,7 +477,7 @@ fn message_of<'a>(message: Value<'a>, mut stamp: Stamp<'a>, out: &mut Emitter<'_
                 let function = function.unwrap_or(block);
                 let arguments = kimi::Arguments::of(function.get("arguments"));
                 let name = function.text_of("name");
-                kimi::call(block.text_of("id"), name, arguments, &stamp, out);
+                kimi::call(block.text_of("id"), name, arguments, false, &stamp, out);
             }
             Outcome::Mapped
         }

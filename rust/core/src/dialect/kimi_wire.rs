@@ -419,7 +419,7 @@ impl Wire {
             out.note(text.is_lossy());
             if kimi::object(&mut Tape::new(), text, out).is_some() {
                 let arguments = Some(kimi::Arguments::Text(text.borrow()));
-                kimi::call(id, name, arguments, stamp, out);
+                kimi::call(id, name, arguments, false, stamp, out);
                 return Outcome::Mapped;
             }
         }
@@ -444,7 +444,7 @@ impl Wire {
         };
         let arguments = Some(kimi::Arguments::Text(call.arguments.into()));
         let name = call.name.map(Text::from);
-        kimi::call(Some(call.id.into()), name, arguments, &stamp, out);
+        kimi::call(Some(call.id.into()), name, arguments, false, &stamp, out);
     }
 
     fn result(&mut self, payload: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {

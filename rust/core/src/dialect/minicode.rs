@@ -518,7 +518,7 @@ impl Minicode {
             return Outcome::Unknown;
         };
         if let Some(name) = name_of(payload) {
-            self.names.insert(id.to_string(), name.into_string());
+            self.names.insert(id.to_string(), out.keep(name));
         }
         if kind == "tool.started" {
             self.started(id, payload, stamp, out);
@@ -642,6 +642,7 @@ impl Minicode {
         if let (Some(id), Some(name)) = (&id, &name)
             && !out.is_open(id)
         {
+            out.note(name.is_lossy());
             self.names.insert(id.to_string(), name.to_string());
         }
         let state = match what {

@@ -262,6 +262,23 @@ impl Mapper for Pi {
     }
 }
 
+/// The blocks of one kind by the authority. Streamed ones that it lacks go, and those that come after one that was not
+/// streamed are said again behind it.
+fn finals(chunk: Kind, blocks: Vec<(i64, Text<'_>)>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    let streamed = out.open_indexes(chunk, None);
+    let mut missing = blocks.iter().filter(|(_, text)| !text.is_empty());
+    let missing = missing.find(|(index, _)| !streamed.contains(index));
+    let missing = missing.map_or(i64::MAX, |(index, _)| *index);
+    for index in streamed.into_iter().rev() {
+        if index > missing || blocks.iter().all(|(known, _)| *known != index) {
+            out.drop_block(chunk, index, stamp);
+        }
+    }
+    for (index, text) in blocks {
+        out.final_text(chunk, index, text, stamp);
+    }
+}
+
 impl Pi {
     // ---------------------------------------------------------------- text
 
@@ -328,7 +345,7 @@ impl Pi {
             // a live snapshot that may hold the first delta already: nothing of it is text
             self.streaming = false;
             self.begin(out);
-            self.model = message.text_of("model").map(Text::into_string);
+            self.model = message.text_of("model").map(|model| out.keep(model));
             // the word of versions since 0.83, and they print agent_settled
             self.settles |= message.text_of("stopReason").as_deref() == Some("pending");
         }
@@ -372,40 +389,37 @@ impl Pi {
         self.begin(out);
         self.streaming = false;
         if let Some(model) = message.text_of("model").filter(|model| !model.is_empty()) {
-            self.model = Some(model.into_string());
+            self.model = Some(out.keep(model));
         }
         let model = self.model.clone();
         let stamp = message_stamp(message, iso_millis(message.get("timestamp")), model);
-        let stop = message.text_of("stopReason").map(Text::into_string);
+        let stop = message.text_of("stopReason").map(|stop| out.keep(stop));
         let failed = matches!(stop.as_deref(), Some("error" | "aborted"));
         self.stop = stop;
-        let mut calls = Vec::new();
+        let (mut texts, mut thoughts, mut calls) = (Vec::new(), Vec::new(), Vec::new());
         let blocks = message.get("content");
         let blocks = blocks.into_iter().flat_map(|list| list.items());
         for (index, block) in blocks.enumerate() {
-            let index = index as i64;
+            let indexed = |text| (index as i64, text);
             match block.text_of("type").as_deref() {
-                Some("text") => {
-                    if let Some(text) = block.text_of("text") {
-                        out.final_text(Kind::Message, index, text, &stamp);
-                    }
-                }
-                Some("thinking") => {
-                    if let Some(text) = block.text_of("thinking") {
-                        out.final_text(Kind::Thought, index, text, &stamp);
-                    }
-                }
+                Some("text") => texts.extend(block.text_of("text").map(indexed)),
+                Some("thinking") => thoughts.extend(block.text_of("thinking").map(indexed)),
                 Some("toolCall") => calls.push(block),
                 _ => {}
             }
         }
+        finals(Kind::Message, texts, &stamp, out);
+        finals(Kind::Thought, thoughts, &stamp, out);
         let key = format!("message:{}", self.message);
         usage(message.get("usage"), &stamp, Some(&key), false, out);
         if failed {
             // its calls may be cut and its error may be retried: both wait until that is known
             self.failure = Some(Failure {
-                message: message.text_of("errorMessage").map(Text::into_string),
-                calls: calls.into_iter().filter_map(FailedCall::of).collect(),
+                message: message.text_of("errorMessage").map(|text| out.keep(text)),
+                calls: calls
+                    .into_iter()
+                    .filter_map(|block| FailedCall::of(block, out))
+                    .collect(),
                 stamp: stamp.to_static(),
             });
         } else {
@@ -696,14 +710,14 @@ impl Pi {
 }
 
 impl FailedCall {
-    fn of(block: Value<'_>) -> Option<FailedCall> {
+    fn of(block: Value<'_>, out: &mut Emitter<'_>) -> Option<FailedCall> {
         let input = match block.get("arguments") {
             Some(arguments) => Data::Raw(Data::Wire(arguments).to_raw().into_vec().into()),
             None => Data::Null,
         };
         Some(FailedCall {
-            id: block.text_of("id")?.into_string(),
-            name: block.text_of("name").map(Text::into_string),
+            id: out.keep(block.text_of("id")?),
+            name: block.text_of("name").map(|name| out.keep(name)),
             input,
         })
     }
@@ -772,8 +786,16 @@ pub(super) fn tool_result(
     };
     update.facts.duration_ms = price(message.get("durationMs"));
     out.update(update, stamp);
+    let timestamp = || stamp.timestamp.as_ref().map(Text::borrow);
+    if stamp.thread().is_none() {
+        let stamp = Stamp {
+            timestamp: timestamp(),
+            ..Stamp::default()
+        };
+        usage(message.get("usage"), &stamp, None, true, out); // of a model that the tool asked
+    }
     let stamp = Stamp {
-        timestamp: stamp.timestamp.as_ref().map(Text::borrow),
+        timestamp: timestamp(),
         ..Stamp::of_thread(Some(&*id))
     };
     nested(message.path(&["nestedCalls", "calls"]), &stamp, out);

@@ -164,7 +164,7 @@ impl PiSession {
         out.next_turn();
         self.messages += 1;
         if let Some(model) = message.text_of("model").filter(|model| !model.is_empty()) {
-            self.model = Some(model.into_string());
+            self.model = Some(out.keep(model));
         }
         let timestamp = entry.timestamp.as_ref().map(Text::borrow);
         let model = self.model.as_deref().map(Text::from);
@@ -176,7 +176,7 @@ impl PiSession {
         pi::usage(message.get("usage"), &stamp, Some(&key), false, out);
         self.aborted = stop.as_deref() == Some("aborted");
         if self.aborted || stop.as_deref() == Some("error") {
-            let error = message.text_of("errorMessage").map(Text::into_string);
+            let error = message.text_of("errorMessage").map(|text| out.keep(text));
             self.failure = Some((error, stamp.to_static()));
         }
         if stop.as_deref() != Some("toolUse") {

@@ -370,7 +370,11 @@ impl Qwen {
             return;
         };
         let (name, input) = (block.text_of("name"), block.get("input"));
-        out.call(Call::new(id.borrow(), name.clone(), input), stamp);
+        let call = Call {
+            twin: true,
+            ..Call::new(id.borrow(), name.clone(), input)
+        };
+        out.call(call, stamp);
         let name = name.unwrap_or_default();
         if AGENTS.contains(&&*name) && stamp.thread().is_none() {
             self.agents.push(id.into_string());
