@@ -240,7 +240,8 @@ impl Pull {
         }
     }
 
-    pub fn give_back(&mut self, source: Box<Ahead>) {
+    pub fn give_back(&mut self, mut source: Box<Ahead>) {
+        source.leave();
         self.feed = Some(Feed::Native { source, at: None });
     }
 

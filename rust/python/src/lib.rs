@@ -21,23 +21,8 @@ mod watch;
 
 use pyo3::prelude::*;
 
-/// Events are many small allocations that are soon freed; the system's allocator takes a tenth of the time of mixed
-/// streams more.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Has glibc, which allocates Python's long strings, keep some megabytes of freed memory: before it has seen something
-/// big freed it gives back all but 128 kB at once, and each long string is made in memory that is new.
-fn keep_freed_memory(py: Python<'_>) {
-    const SIZE: isize = 1 << 22;
-    // SAFETY: the interpreter is attached; bytes of no content are allocated, not read, and dropped; null may be.
-    unsafe { pyo3::ffi::Py_XDECREF(pyo3::ffi::PyBytes_FromStringAndSize(std::ptr::null(), SIZE)) };
-    drop(PyErr::take(py)); // that there is no memory will be said when some is needed
-}
-
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    keep_freed_memory(module.py());
     module.add_class::<borders::Borders>()?;
     module.add_class::<engine::Engine>()?;
     module.add_class::<record::Reader>()?;

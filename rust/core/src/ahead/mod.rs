@@ -102,12 +102,16 @@ impl Ahead {
         }
     }
 
-    /// The threads that decode ahead, if whoever takes the pieces may be one of them from now on: then there is one
-    /// less.
+    /// The threads that decode ahead, if whoever takes the pieces may be one of them until they [`leave`](Self::leave):
+    /// then there is one less.
     pub fn join(&mut self) -> Option<Arc<Pool>> {
         let pool = self.pool.clone()?;
         self.busy = 1;
         Some(pool)
+    }
+
+    pub fn leave(&mut self) {
+        self.busy = 0;
     }
 
     /// Reads on; false at the end. What can be read is handed out before the error that ends the reading.
