@@ -28,14 +28,11 @@ use crate::source::{Extent, Source, SourceError};
 /// What is parsed before anything is decoded ahead.
 const SLOW_START: u64 = 1 << 20;
 /// About the size of a piece.
-const PIECE: usize = 1 << 17;
+const PIECE: usize = 1 << 18;
 /// Of a line that is longer, parts are handed on.
 const MAX_LINE: usize = 1 << 20;
-/// So many pieces are put back before the first of them is filled again: by then the cache of whoever took it has let
-/// go of it. To write into what another core has in its cache takes four times as long.
-const SHELF: usize = 8;
 /// Pieces for each thread, decoded or waiting for it.
-const PIECES: usize = 3;
+const PIECES: usize = 4;
 /// A piece that a thread has begun with and not decoded by then is parsed without. There may be no thread: after a fork.
 const PATIENCE: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_micros(50);
@@ -82,8 +79,8 @@ enum Raw {
 #[derive(Default)]
 struct Workshop {
     /// Those have seen parts of the source.
-    decoders: Mutex<VecDeque<Decoder>>,
-    room: Mutex<VecDeque<Decoded>>,
+    decoders: Mutex<Vec<Decoder>>,
+    room: Mutex<Vec<Decoded>>,
 }
 
 impl Ahead {
@@ -219,8 +216,8 @@ impl Job {
         if self.taken.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut decoder: Decoder = take_out(&workshop.decoders, 1);
-        let mut decoded: Decoded = take_out(&workshop.room, SHELF);
+        let mut decoder: Decoder = take_out(&workshop.decoders);
+        let mut decoded: Decoded = take_out(&workshop.room);
         decoded.fill(self.raw.bytes());
         decoded.decode(&mut decoder);
         put_back(&workshop.decoders, Some(decoder));
@@ -237,15 +234,12 @@ impl Raw {
     }
 }
 
-/// What lies there longest, if so many do.
-fn take_out<T: Default>(shelf: &Mutex<VecDeque<T>>, least: usize) -> T {
-    let shelf = shelf.try_lock().ok().filter(|shelf| shelf.len() >= least);
-    shelf
-        .and_then(|mut shelf| shelf.pop_front())
-        .unwrap_or_default()
+fn take_out<T: Default>(shelf: &Mutex<Vec<T>>) -> T {
+    let found = shelf.try_lock().ok().and_then(|mut shelf| shelf.pop());
+    found.unwrap_or_default()
 }
 
-fn put_back<T>(shelf: &Mutex<VecDeque<T>>, thing: Option<T>) {
+fn put_back<T>(shelf: &Mutex<Vec<T>>, thing: Option<T>) {
     if let Ok(mut shelf) = shelf.try_lock() {
         shelf.extend(thing);
     }
