@@ -1,11 +1,13 @@
 """How cost grows: with the size of a file, of a chunk and of a line, and what a pipe costs in memory.
 
-``python -m benches.growth`` prints tables in Markdown. CPU time of this process, not of the clock: the machine may be
-busy. Nothing is asserted.
+``python -m benches.growth`` prints tables in Markdown; with ``--full`` up to the sizes of the bars: a file and a pipe
+of 2 GB, a line of 1 GB. CPU time of this process, not of the clock: the machine may be busy. Nothing is asserted.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import subprocess
 import sys
 import time
@@ -16,6 +18,8 @@ from typing import Any
 import headrace
 
 from .corpus import FOLDER, corpus, write
+
+LINE = 100_000  # bytes of an ordinary line beside a huge one
 
 
 def cost(work: Callable[[], Any], size: int, rounds: int = 3) -> float:
@@ -28,10 +32,10 @@ def cost(work: Callable[[], Any], size: int, rounds: int = 3) -> float:
     return best / size * 1e9
 
 
-def sizes() -> None:
+def sizes(full: bool) -> None:
     """The same stream, short and long."""
     print("\n| file | reduce() ns/byte | events() ns/byte | dicts ns/byte |\n|---|---|---|---|")
-    for megabytes in (20, 100, 500):
+    for megabytes in (20, 100, 500, 2000) if full else (20, 100, 500):
         (path,) = corpus("pi-deltas", megabytes)
         size = path.stat().st_size
 
@@ -49,7 +53,7 @@ def sizes() -> None:
         print(f"| {megabytes} MB | {figures} |")
 
 
-def chunks() -> None:
+def chunks(_full: bool) -> None:
     """The same bytes in chunks of all sizes."""
     (path,) = corpus("pi-deltas", 20)
     print("\n| chunk | Parser.feed ns/byte | ns/chunk |\n|---|---|---|")
@@ -67,38 +71,58 @@ def chunks() -> None:
         print(f"| {size:,} | {each:.2f} | {each * size:,.0f} |")
 
 
-def line() -> None:
-    """One huge line against ordinary ones."""
-    path = FOLDER / "line-300.jsonl"
-    if not path.exists():
-        head = b'{"type":"message_end","message":{"role":"user","content":[{"type":"text","text":"'
-        write(path, iter([head, b"all work and no play " * (300_000_000 // 21), b'"}]}}\n']))
-    print("\n| one line of 300 MB | ns/byte |\n|---|---|")
-    limit = 1 << 30
-    size = path.stat().st_size
-    each = cost(lambda: sum(1 for _ in headrace.records(path, max_line_bytes=limit)), size, 1)
-    print(f"| records() | {each:.2f} |")
-    print(f"| reduce() | {cost(lambda: headrace.reduce(path, max_line_bytes=limit), size, 1):.2f} |")
-    print(f"| dropped, as longer than 256 MiB | {cost(lambda: headrace.reduce(path), size, 1):.2f} |")
+def line(full: bool) -> None:
+    """One huge line against ordinary ones with the same text."""
+    megabytes = 1000 if full else 300
+    limit = 2 << 30
+    print(f"\n| {megabytes} MB | records() ns/byte | reduce() ns/byte | dropped: longer than 1 MB |\n|---|---|---|---|")
+    for name, bytes_each in ((f"lines of {LINE // 1000} kB", LINE), ("one line", megabytes * 1_000_000)):
+        path = FOLDER / f"line-{megabytes}-{bytes_each}.jsonl"
+        if not path.exists():
+            text = b"all work and no play " * (bytes_each // 21)
+            head = b'{"type":"message_end","message":{"role":"user","content":[{"type":"text","text":"'
+            write(path, itertools.repeat(head + text + b'"}]}}\n', megabytes * 1_000_000 // bytes_each))
+        size = path.stat().st_size
+        works = (
+            lambda path=path: sum(1 for _ in headrace.records(path, max_line_bytes=limit)),
+            lambda path=path: headrace.reduce(path, max_line_bytes=limit),
+            lambda path=path: headrace.reduce(path, max_line_bytes=1_000_000),
+        )
+        figures = " | ".join(f"{cost(work, size, 3):.2f}" for work in works[: 3 if bytes_each > LINE else 2])
+        print(f"| {name} | {figures} |")
 
 
-def memory() -> None:
+def memory(full: bool) -> None:
     """Highest resident memory of a reduce over a pipe, beside that over an empty one (Linux)."""
-    (path,) = corpus("pi-deltas", 500)
+    megabytes = 2000 if full else 500
+    (path,) = corpus("pi-deltas", megabytes)
     script = (
-        "import headrace, re, sys; run = headrace.reduce(sys.stdin.buffer);"
+        "import headrace, re, sys; run = headrace.reduce(sys.stdin.buffer, **eval(sys.argv[1]));"
         "text = sum(map(len, run.texts)) + sum(len(call['result'] or '') for call in run.tool_calls);"
         "print(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1], text)"
     )
     print("\n| reduce() over a pipe | peak RSS, MB | text in the run, MB |\n|---|---|---|")
-    for name, command in (("nothing", ["true"]), ("500 MB", ["cat", str(path)])):
+    for name, command, options in (
+        ("nothing", ["true"], "{}"),
+        (f"{megabytes} MB", ["cat", str(path)], "{}"),
+        (f"{megabytes} MB, results cut", ["cat", str(path)], "{'max_result_bytes': 200}"),
+    ):
         with subprocess.Popen(command, stdout=subprocess.PIPE) as producer:
-            reader = [sys.executable, "-c", script]
+            reader = [sys.executable, "-c", script, options]
             told = subprocess.check_output(reader, stdin=producer.stdout)
         peak, text = map(int, told.split())
         print(f"| {name} | {peak / 1e3:.0f} | {text / 1e6:.0f} |")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--full", action="store_true", help="2 GB, and a line of 1 GB; takes some minutes and 6 GB of disk"
+    )
+    full = parser.parse_args().full
     for part in (sizes, chunks, line, memory):
-        part()
+        part(full)
+
+
+if __name__ == "__main__":
+    main()
