@@ -120,6 +120,8 @@ def test_an_error_of_on_malformed_ends_a_big_file_after_the_events_before_it(tmp
     with pytest.raises(RuntimeError, match="enough"):
         lines.extend(event["extra"]["span"]["line"] for event in events)
     assert lines[-1] == LINES * 3 // 4
+    assert list(events) == []
+    assert events.run.texts
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")

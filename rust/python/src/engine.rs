@@ -2,15 +2,11 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use headrace_core::ahead::{Ahead, Early, Pool};
-use headrace_core::backlog::Backlog;
-use headrace_core::detect::Detection;
 use headrace_core::dialect;
 use headrace_core::event::{Event, Kind, Kinds, Sink};
 use headrace_core::parser::{Output, Parser};
-use headrace_core::record::{self, Options};
+use headrace_core::record::Options;
 use headrace_core::report::Malformed;
 use headrace_core::run::{Exit, ResultLimit};
 use pyo3::exceptions::{PyKeyError, PyValueError};
@@ -18,200 +14,20 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::early::{Parsing, Work, give};
 use crate::errors::{self, Failure};
-use crate::feed::{Feed, Input, Pull, advance, buffer, bytes_of};
-use crate::given::Given;
+use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
+use crate::making::{Making, tell};
 use crate::objects::Builder;
-use crate::record::Record;
 
-/// So many events of a backlog become Python objects at a time, for the reason that `SLICE` has in `feed`.
+/// So many events that were told early become Python objects at a time, for the reason that `SLICE` has in `feed`.
 const EVENTS: usize = 16;
-/// About how much another thread parses at a time: it wakes up with cold caches.
-const EARLY: u64 = 1 << 18;
-/// Where an event comes of more bytes than these, in the mean, there is little to make, and what there is was copied
-/// twice: threads that decode ahead help more.
-const SPARSE: u64 = 1 << 10;
-/// After that, so many bytes are parsed without.
-const PAUSE: u64 = 1 << 23;
 
 #[pyclass(subclass, module = "headrace._native")]
 pub struct Engine {
-    /// None while another thread has it.
-    parser: Option<Box<Parser>>,
-    early: Option<Early<Job>>,
-    /// What was parsed early last, if it was a block.
-    block: Option<Vec<u8>>,
-    /// What the parser said when it went away.
-    said: Said,
-    told: Told,
-    /// Before this offset of the stream, nothing is parsed early.
-    early_from: u64,
+    parsing: Parsing,
     making: Making,
     pull: Pull,
-}
-
-/// How events become Python objects.
-#[derive(Default)]
-struct Making {
-    on_malformed: Option<Py<PyAny>>,
-    /// Native types of the records that are given out before their events.
-    types: HashSet<String>,
-    spans: bool,
-    given: Given,
-}
-
-/// What another thread does: parses what is next.
-struct Job {
-    parser: Box<Parser>,
-    work: Work,
-    told: Backlog,
-    result: Result<bool, record::Error>,
-}
-
-/// What is parsed.
-enum Work {
-    Block(Vec<u8>),
-    /// Its next pieces.
-    Source(Box<Ahead>),
-}
-
-impl Job {
-    fn run(&mut self) {
-        let Job {
-            parser,
-            work,
-            told,
-            result,
-        } = self;
-        *result = match work {
-            Work::Block(block) => parser.feed(block, told).map(|()| true),
-            Work::Source(source) => {
-                let end = parser.offset() + EARLY;
-                loop {
-                    let more = advance(source, &mut |input| give(parser, input, told));
-                    if !matches!(more, Ok(true)) || parser.offset() >= end {
-                        break more;
-                    }
-                }
-            }
-        };
-    }
-}
-
-/// What was parsed early and is not handed out yet.
-#[derive(Default)]
-struct Told {
-    backlogs: VecDeque<Backlog>,
-    /// How much of the first is handed out.
-    at: usize,
-    spare: Backlog,
-    /// What comes after it.
-    failed: Option<record::Error>,
-}
-
-impl Told {
-    fn is_empty(&self) -> bool {
-        self.backlogs.is_empty()
-    }
-
-    /// Not even an error is left.
-    fn is_over(&self) -> bool {
-        self.is_empty() && self.failed.is_none()
-    }
-
-    fn push(&mut self, backlog: Backlog) {
-        if backlog.is_empty() {
-            self.spare = backlog;
-        } else {
-            self.backlogs.push_back(backlog);
-        }
-    }
-
-    /// The next events, as many at most; false if there are none.
-    fn tell(&mut self, most: usize, output: &mut dyn Output) -> bool {
-        let Some(first) = self.backlogs.front() else {
-            return false;
-        };
-        let end = first.len().min(self.at.saturating_add(most));
-        first.tell(self.at..end, output);
-        self.at = end;
-        if end == first.len()
-            && let Some(mut first) = self.backlogs.pop_front()
-        {
-            self.at = 0;
-            first.clear();
-            self.spare = first;
-        }
-        true
-    }
-}
-
-/// What the parser says of the stream, and what it went away for.
-#[derive(Default)]
-struct Said {
-    is_block: bool,
-    detection: Option<Detection>,
-    ending: Option<&'static str>,
-    offset: u64,
-}
-
-impl Said {
-    fn by(parser: &Parser, work: &Work) -> Self {
-        Said {
-            is_block: matches!(work, Work::Block(_)),
-            detection: parser.detection().cloned(),
-            ending: parser.ending(),
-            offset: parser.offset(),
-        }
-    }
-}
-
-/// What a call to the parser gave, as Python objects.
-struct Collector<'c, 'py> {
-    py: Python<'py>,
-    builder: Box<Builder>,
-    making: &'c mut Making,
-    out: &'c mut VecDeque<Py<PyAny>>,
-    failed: Option<PyErr>,
-}
-
-impl Sink for Collector<'_, '_> {
-    fn take(&mut self, event: &Event<'_>) {
-        if self.failed.is_none() {
-            let Making { spans, given, .. } = self.making;
-            match self.builder.event(self.py, event, *spans, given) {
-                Ok(event) => self.out.push_back(event.into_any().unbind()),
-                Err(error) => self.failed = Some(error),
-            }
-        }
-    }
-}
-
-impl Output for Collector<'_, '_> {
-    fn record(&mut self, record: &record::Record<'_>) {
-        let wanted = record
-            .native_type()
-            .is_some_and(|kind| self.making.types.contains(&*kind.lossy()));
-        if wanted && self.failed.is_none() {
-            match Py::new(self.py, Record::new(record, None)) {
-                Ok(record) => self.out.push_back(record.into_any()),
-                Err(error) => self.failed = Some(error),
-            }
-        }
-    }
-
-    fn malformed(&mut self, line: &Malformed) {
-        if let (Some(call), None) = (&self.making.on_malformed, &self.failed) {
-            self.failed = tell(self.py, call, line).err();
-        }
-    }
-}
-
-/// Calls `on_malformed`.
-pub fn tell(py: Python<'_>, call: &Py<PyAny>, line: &Malformed) -> PyResult<()> {
-    let line =
-        Builder::with(|builder| Ok::<_, PyErr>(builder.data(py, &line.to_data())?.unbind()))?;
-    call.call1(py, (line,)).map(drop)
 }
 
 /// Keeps malformed lines until the GIL is there to tell of them.
@@ -233,59 +49,6 @@ impl Output for Quiet {
     }
 }
 
-/// Gives the parser its input; the next line of a decoded piece.
-fn give(
-    parser: &mut Parser,
-    input: Input<'_>,
-    output: &mut dyn Output,
-) -> Result<Option<usize>, record::Error> {
-    match input {
-        Input::Bytes(chunk) => parser.feed(chunk, output).map(|()| None),
-        Input::Decoded(piece, from, about) => parser.feed_decoded(piece, from, about, output),
-        Input::End => parser.close(output).map(|()| None),
-    }
-}
-
-impl Making {
-    /// Has something tell its output of events, and pushes them onto the queue.
-    fn collect<T>(
-        &mut self,
-        py: Python<'_>,
-        out: &mut VecDeque<Py<PyAny>>,
-        tell: impl FnOnce(&mut dyn Output) -> Result<T, record::Error>,
-    ) -> Result<T, Failure> {
-        let mut collector = Collector {
-            py,
-            builder: Builder::take(),
-            making: self,
-            out,
-            failed: None,
-        };
-        let result = tell(&mut collector);
-        collector.builder.put_back();
-        match collector.failed {
-            Some(error) => Err(error.into()),
-            None => Ok(result?),
-        }
-    }
-
-    /// The same of what the parser makes of its input.
-    fn parse(
-        &mut self,
-        py: Python<'_>,
-        parser: &mut Parser,
-        input: Input<'_>,
-        out: &mut VecDeque<Py<PyAny>>,
-    ) -> Result<Option<usize>, Failure> {
-        let is_end = matches!(input, Input::End);
-        let parsed = self.collect(py, out, |output| give(parser, input, output));
-        if is_end {
-            self.given.close();
-        }
-        parsed
-    }
-}
-
 impl Engine {
     fn of(parser: Parser) -> Self {
         Engine {
@@ -293,76 +56,20 @@ impl Engine {
                 spans: parser.has_spans(),
                 ..Making::default()
             },
-            parser: Some(Box::new(parser)),
-            early: None,
-            block: None,
-            said: Said::default(),
-            told: Told::default(),
-            early_from: 0,
+            parsing: Parsing::new(parser),
             pull: Pull::default(),
         }
     }
 
-    /// The parser, once whoever has it is done with its piece.
-    fn parser(&mut self, py: Python<'_>) -> PyResult<&mut Parser> {
-        self.settle(py)?;
-        let parser = self.parser.as_deref_mut();
-        parser.ok_or_else(|| errors::forked(py))
-    }
-
-    /// Events, after those that were made before, of what another thread parses from now on.
-    fn go_early(&mut self, parser: Box<Parser>, work: Work, pool: Arc<Pool>) {
-        self.said = Said::by(&parser, &work);
-        let job = Job {
-            parser,
-            work,
-            told: std::mem::take(&mut self.told.spare),
-            result: Ok(true),
-        };
-        self.early = Some(Early::new(job, Job::run, pool));
-    }
-
-    /// Has the parser back, and in the backlog what it told meanwhile. Whether there is more; None if it was here.
-    fn settle(&mut self, py: Python<'_>) -> PyResult<Option<bool>> {
-        let Some(early) = self.early.take() else {
-            return Ok(None);
-        };
-        // A block is soon done. While a source is waited for, other threads of Python have their turn.
-        let job = match self.said.is_block {
-            true => early.finish(),
-            false => py.detach(|| early.finish()),
-        };
-        let Job {
-            parser,
-            work,
-            told,
-            result,
-        } = job.map_err(|_| errors::forked(py))?;
-        let size = parser.offset() - self.said.offset;
-        if size > told.len() as u64 * SPARSE {
-            self.early_from = parser.offset() + PAUSE;
-        }
-        self.parser = Some(parser);
-        self.told.push(told);
-        match work {
-            Work::Source(source) => self.pull.give_back(source),
-            Work::Block(block) => self.block = Some(block),
-        }
-        let more = result.unwrap_or_else(|error| {
-            self.told.failed = Some(error);
-            false
-        });
-        Ok(Some(more))
-    }
-
-    /// Everything that was parsed early.
-    fn catch_up(&mut self, py: Python<'_>, out: &mut VecDeque<Py<PyAny>>) -> Result<(), Failure> {
-        self.settle(py)?;
-        while self.tell(py, out)? {}
-        match self.told.failed.take() {
-            Some(error) => Err(error.into()),
-            None => Ok(()),
-        }
+    /// Makes objects of some of what was told early.
+    fn make(&mut self, py: Python<'_>, out: &mut VecDeque<Py<PyAny>>) -> Result<(), Failure> {
+        let Engine {
+            parsing, making, ..
+        } = self;
+        making.collect(py, out, |output| {
+            parsing.tell(EVENTS, output);
+            Ok(())
+        })
     }
 
     /// The next events of blocks that were parsed early, as many at most; None if there is nothing of the kind.
@@ -371,74 +78,51 @@ impl Engine {
         py: Python<'_>,
         most: usize,
     ) -> PyResult<Option<Vec<Py<PyAny>>>> {
-        if self.told.is_over() && self.settle(py)?.is_none() {
+        if !self.parsing.has_told() && self.parsing.settle(py)?.is_none() {
             return Ok(None);
         }
         let mut out = VecDeque::new();
-        let mut told = Ok(true);
-        while out.len() < most && matches!(told, Ok(true)) {
-            told = self.tell(py, &mut out);
+        while out.len() < most && self.parsing.has_events() {
+            let made = self.make(py, &mut out);
+            made.map_err(|failure| failure.raise(py))?;
         }
-        let failed = match (told, self.told.failed.take_if(|_| out.is_empty())) {
-            (Err(failure), _) => Some(failure.raise(py)),
-            (Ok(_), Some(error)) => Some(errors::from_core(py, error)),
-            (Ok(_), None) => None,
-        };
-        match failed {
-            Some(error) => Err(error),
-            None => {
-                self.making.given.expect(out.len());
-                Ok(Some(out.into()))
-            }
+        if out.is_empty()
+            && let Some(error) = self.parsing.take_error()
+        {
+            return Err(errors::from_core(py, error));
         }
+        self.making.given.expect(out.len());
+        Ok(Some(out.into()))
     }
 
-    /// The block that was parsed early last, once.
-    pub fn take_block(&mut self) -> Option<Vec<u8>> {
-        self.block.take()
+    pub fn parsing(&mut self) -> &mut Parsing {
+        &mut self.parsing
     }
 
-    /// Events wait that were parsed early.
-    pub fn has_told(&self) -> bool {
-        !self.told.is_over()
-    }
-
-    /// Another thread parses, or events wait that it parsed.
-    pub fn is_early(&self) -> bool {
-        self.early.is_some() || self.has_told()
-    }
-
-    /// Has another thread parse a block, unless one parses already.
-    pub fn block_early(&mut self, block: Vec<u8>, pool: &Arc<Pool>) -> Result<(), Vec<u8>> {
-        match self.parser.take() {
-            Some(parser) => {
-                self.go_early(parser, Work::Block(block), pool.clone());
-                Ok(())
-            }
-            None => Err(block),
-        }
-    }
-
-    /// Some of what was parsed early; false if there is nothing.
-    fn tell(&mut self, py: Python<'_>, out: &mut VecDeque<Py<PyAny>>) -> Result<bool, Failure> {
-        let told = &mut self.told;
-        let tell = |output: &mut dyn Output| Ok(told.tell(EVENTS, output));
-        self.making.collect(py, out, tell)
-    }
-
+    /// What is told early comes first.
     pub fn parse_now(&mut self, py: Python<'_>, input: Input<'_>) -> PyResult<Vec<Py<PyAny>>> {
         let mut out = VecDeque::new();
-        let parsed = self.catch_up(py, &mut out).and_then(|()| {
-            let parser = self.parser.as_mut().ok_or_else(|| errors::forked(py))?;
-            self.making.parse(py, parser, input, &mut out)
-        });
-        match parsed {
-            Ok(_) => {
-                self.making.given.expect(out.len());
-                Ok(out.into())
-            }
-            Err(failure) => Err(failure.raise(py)),
+        let parsed = self.parse_into(py, input, &mut out);
+        parsed.map_err(|failure| failure.raise(py))?;
+        self.making.given.expect(out.len());
+        Ok(out.into())
+    }
+
+    fn parse_into(
+        &mut self,
+        py: Python<'_>,
+        input: Input<'_>,
+        out: &mut VecDeque<Py<PyAny>>,
+    ) -> Result<(), Failure> {
+        self.parsing.settle(py)?;
+        while self.parsing.has_events() {
+            self.make(py, out)?;
         }
+        if let Some(error) = self.parsing.take_error() {
+            return Err(error.into());
+        }
+        let parser = self.parsing.parser(py)?;
+        self.making.parse(py, parser, input, out).map(drop)
     }
 }
 
@@ -526,7 +210,7 @@ impl Engine {
         stderr: Option<Vec<u8>>,
     ) -> PyResult<Py<PyAny>> {
         let exit = exit(code, stderr);
-        let run = self.parser(py)?.run(&exit);
+        let run = self.parsing.parser(py)?.run(&exit);
         Builder::with(|builder| Ok(builder.run(py, &run)?.unbind()))
     }
 
@@ -540,35 +224,32 @@ impl Engine {
         stderr: Option<Vec<u8>>,
     ) -> PyResult<Py<PyAny>> {
         let exit = exit(code, stderr);
-        let part = self.parser(py)?.part(key, &exit);
+        let part = self.parsing.parser(py)?.part(key, &exit);
         let part = part.ok_or_else(|| PyKeyError::new_err(key.to_owned()))?;
         Builder::with(|builder| Ok(builder.run(py, &part)?.unbind()))
     }
 
     /// Each model call so far, as a list of dicts.
     fn ledger(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let rows = self.parser(py)?.ledger();
+        let rows = self.parsing.parser(py)?.ledger();
         Builder::with(|builder| Ok(builder.data(py, &rows)?.unbind()))
     }
 
     /// The harness's own total of each model, as a list of dicts.
     fn printed_models(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let models = self.parser(py)?.printed_models();
+        let models = self.parsing.parser(py)?.printed_models();
         Builder::with(|builder| Ok(builder.data(py, &models)?.unbind()))
     }
 
     fn report(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let report = self.parser(py)?.report().to_data();
+        let report = self.parsing.parser(py)?.report().to_data();
         Builder::with(|builder| Ok(builder.data(py, &report)?.unbind()))
     }
 
     /// (dialect, version, confidence, why), or None while the dialect is not known.
     #[getter]
     fn detection(&self) -> Option<(&'static str, Option<String>, f64, Vec<String>)> {
-        let found = match &self.parser {
-            Some(parser) => parser.detection(),
-            None => self.said.detection.as_ref(),
-        };
+        let found = self.parsing.detection();
         let found = found?.clone();
         Some((
             found.dialect.name,
@@ -581,10 +262,7 @@ impl Engine {
     /// "end" after a terminal record, "turn" after a turn that ended with an outcome, None before both.
     #[getter]
     fn ending(&self) -> Option<&'static str> {
-        match &self.parser {
-            Some(parser) => parser.ending(),
-            None => self.said.ending,
-        }
+        self.parsing.ending()
     }
 
     // ---------------------------------------------------------------- stopping and going on
@@ -592,15 +270,12 @@ impl Engine {
     /// How many bytes were fed.
     #[getter]
     fn offset(&self) -> u64 {
-        match &self.parser {
-            Some(parser) => parser.offset(),
-            None => self.said.offset,
-        }
+        self.parsing.offset()
     }
 
     /// All that is known so far but `types` and `on_malformed`.
     fn snapshot<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let snapshot = self.parser(py)?.snapshot();
+        let snapshot = self.parsing.parser(py)?.snapshot();
         let snapshot = snapshot.map_err(|error| errors::snapshot(py, &error.to_string()))?;
         Ok(PyBytes::new(py, &snapshot))
     }
@@ -634,8 +309,12 @@ impl Engine {
 
     /// Reads the attached source to its end for the run alone; the GIL is not held while bytes are parsed.
     fn drain_source(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.settle(py)?;
-        let parser = self.parser.as_mut().ok_or_else(|| errors::forked(py))?;
+        self.parsing.settle(py)?;
+        self.give_back();
+        if let Some(error) = self.parsing.take_error() {
+            return Err(errors::from_core(py, error));
+        }
+        let parser = self.parsing.parser(py)?;
         let mut quiet = Quiet {
             told: self.making.on_malformed.is_some(),
             ..Quiet::default()
@@ -679,35 +358,33 @@ impl Engine {
             if let Some(object) = self.pull.ready().pop_front() {
                 return Ok(Some(object));
             }
-            if !self.told.is_empty() {
+            if self.parsing.has_events() {
                 let mut ready = std::mem::take(self.pull.ready());
-                let told = self.tell(py, &mut ready);
+                let made = self.make(py, &mut ready);
                 *self.pull.ready() = ready;
-                if let Err(failure) = told {
-                    self.end(failure.raise(py));
+                if let Err(failure) = made {
+                    self.end(py, failure.raise(py))?;
                 }
                 continue;
             }
-            if let Some(error) = self.told.failed.take() {
-                self.end(errors::from_core(py, error));
+            if let Some(error) = self.parsing.take_error() {
+                self.end(py, errors::from_core(py, error))?;
             }
-            let ask = match self.settle(py)? {
-                Some(more) => {
-                    py.check_signals()?;
-                    more
-                }
-                None => self.making.types.is_empty(),
-            };
-            if (ask && self.source_early()) || !self.told.is_over() {
+            let more = self.parsing.settle(py)?;
+            self.give_back();
+            if more.is_some() {
+                py.check_signals()?;
+            }
+            // The next pieces are parsed while objects are made of these.
+            if more != Some(false) && self.source_early() || self.parsing.has_told() {
                 continue;
             }
             let Engine {
-                parser,
+                parsing,
                 making,
                 pull,
-                ..
             } = self;
-            let parser = parser.as_mut().ok_or_else(|| errors::forked(py))?;
+            let parser = parsing.parser(py)?;
             return pull.next(py, &mut |input, out| making.parse(py, parser, input, out));
         }
     }
@@ -715,22 +392,33 @@ impl Engine {
 
 impl Engine {
     /// Nothing comes any more but this error.
-    fn end(&mut self, error: PyErr) {
-        self.told = Told::default();
+    fn end(&mut self, py: Python<'_>, error: PyErr) -> PyResult<()> {
+        self.parsing.settle(py)?;
+        self.parsing.forget();
+        self.parsing.take_back();
         self.pull.fail(error);
+        Ok(())
     }
 
-    /// Whether another thread parses the next piece of the source from now on.
+    /// A source that was parsed early may be parsed here again.
+    fn give_back(&mut self) {
+        if let Some(Work::Source(source)) = self.parsing.take_back() {
+            self.pull.give_back(source);
+        }
+    }
+
+    /// Whether another thread parses the next pieces of the source from now on.
     fn source_early(&mut self) -> bool {
-        let due = |parser: &mut Box<Parser>| parser.offset() >= self.early_from;
-        let Some(parser) = self.parser.take_if(due) else {
+        // Records are not kept in a backlog.
+        if !self.making.types.is_empty() || !self.parsing.may_go_early() {
             return false;
-        };
+        }
         let Some((source, pool)) = self.pull.lend() else {
-            self.parser = Some(parser);
             return false;
         };
-        self.go_early(parser, Work::Source(source), pool);
-        true
+        match self.parsing.go_early(Work::Source(source), pool) {
+            Ok(()) => true,
+            Err(_) => false, // can't be: the parser is here
+        }
     }
 }

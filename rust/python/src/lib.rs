@@ -4,6 +4,7 @@
 //! that was attached. What users see (`headrace.events`, `Run`, ...) is Python, shared with the pure backend.
 
 mod borders;
+mod early;
 mod engine;
 mod errors;
 mod feed;
@@ -11,6 +12,7 @@ mod ffi;
 mod given;
 #[cfg(unix)]
 mod live;
+mod making;
 mod mold;
 mod objects;
 mod prototype;

@@ -13,6 +13,7 @@ use headrace_core::source::live::{BLOCK, DEFAULT_MEMORY_LIMIT, Limits, Live, Liv
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::early::Work;
 use crate::engine::Engine;
 use crate::errors;
 use crate::feed::Input;
@@ -251,7 +252,8 @@ impl Tap {
         let stream = self.stream;
         match py.detach(|| live.take(stream, AHEAD)) {
             Ok(Taken::Bytes(bytes)) if bytes.len() >= MUCH => {
-                if let Err(bytes) = engine.block_early(bytes, &pool) {
+                let early = engine.parsing().go_early(Work::Block(bytes), pool);
+                if let Err(Work::Block(bytes)) = early {
                     self.block = bytes;
                 }
             }
@@ -276,10 +278,14 @@ impl Tap {
         let mut engine = engine.try_borrow_mut()?;
         let (events, was_much);
         if let Some(early) = engine.early_events(py, about / BYTES)? {
-            let block = engine.take_block();
-            (events, was_much) = (early, block.is_some());
-            let pool = self.intake.get().live.pool();
-            block.into_iter().for_each(|block| pool.put_back(block));
+            events = early;
+            was_much = match engine.parsing().take_back() {
+                Some(Work::Block(block)) => {
+                    self.intake.get().live.pool().put_back(block);
+                    true
+                }
+                _ => false,
+            };
         } else {
             let Some(lines) = self.next(py, about)? else {
                 return Ok(None);
@@ -290,7 +296,8 @@ impl Tap {
         if ahead && was_much && self.at == self.block.len() {
             self.look_ahead(py, &mut engine);
         }
-        (self.has_events, self.is_ahead) = (engine.has_told(), engine.is_early());
+        self.has_events = engine.parsing().has_told();
+        self.is_ahead = self.has_events || engine.parsing().is_away();
         Ok(Some(events))
     }
 

@@ -12,10 +12,10 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
-use crate::engine::tell;
 use crate::errors::Failure;
 use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
 use crate::given::Shared;
+use crate::making::tell;
 use crate::objects::{Builder, Layer};
 
 /// One record; nothing of it is decoded that is not asked for.
