@@ -98,10 +98,11 @@ def memory(full: bool) -> None:
     (path,) = corpus("pi-deltas", megabytes)
     script = (
         "import headrace, re, sys; run = headrace.reduce(sys.stdin.buffer, **eval(sys.argv[1]));"
+        "peak = lambda: re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1]; before = peak();"
         "text = sum(map(len, run.texts)) + sum(len(call['result'] or '') for call in run.tool_calls);"
-        "print(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1], text)"
+        "print(before, peak(), text)"
     )
-    print("\n| reduce() over a pipe | peak RSS, MB | text in the run, MB |\n|---|---|---|")
+    print("\n| reduce() over a pipe | peak RSS, MB | its parts in Python | text, MB |\n|---|---|---|---|")
     for name, command, options in (
         ("nothing", ["true"], "{}"),
         (f"{megabytes} MB", ["cat", str(path)], "{}"),
@@ -110,8 +111,8 @@ def memory(full: bool) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE) as producer:
             reader = [sys.executable, "-c", script, options]
             told = subprocess.check_output(reader, stdin=producer.stdout)
-        peak, text = map(int, told.split())
-        print(f"| {name} | {peak / 1e3:.0f} | {text / 1e6:.0f} |")
+        before, after, text = map(int, told.split())
+        print(f"| {name} | {before / 1e3:.0f} | {after / 1e3:.0f} | {text / 1e6:.0f} |")
 
 
 def main() -> None:
