@@ -121,7 +121,7 @@ pub(super) fn backslash(bytes: &[u8], at: usize) -> usize {
 #[inline(always)]
 fn escapes(backslashes: u64) -> (u64, u64) {
     // In a run of backslashes every other one begins an escape. Subtracting carries through a run up to its end, and
-    // tells there whether it began at an even or an odd place. (As in simdjson.)
+    // tells there whether it began at an even or an odd place.
     const ODD: u64 = 0xaaaa_aaaa_aaaa_aaaa;
     let both = ((backslashes << 1) | ODD).wrapping_sub(backslashes) ^ ODD;
     (both & backslashes, both ^ backslashes)
