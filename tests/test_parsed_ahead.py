@@ -7,6 +7,7 @@ import itertools
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -274,3 +275,29 @@ def test_a_process_that_is_left_in_the_middle_leaves_nothing(path: Path) -> None
                     if number == 3_000:
                         break
             del process
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups are of POSIX")
+def test_another_thread_may_look_at_the_run_at_any_moment(path: Path) -> None:
+    seen: list[int] = []
+    failed: list[BaseException] = []
+    with headrace.Process(cat(path), dialect="evosci") as process:
+
+        def look() -> None:
+            try:
+                while process.returncode is None or not process.is_over:
+                    seen.append(len(process.run.texts))
+            except BaseException as error:  # as a listener of the user's would
+                failed.append(error)
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        count = 0
+        for _ in process:
+            count += 1
+            if count % 4_000 == 0:
+                time.sleep(0.02)
+        thread.join()
+    assert not failed
+    assert seen == sorted(seen)
+    assert count == len(parsed(path.read_text())[0])

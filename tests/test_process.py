@@ -403,7 +403,7 @@ def test_a_spill_limit_is_an_error_after_everything_before_it() -> None:
     got, error = until_spilled(process)
     assert "spill limit" in str(error)
     assert texts(got) == [str(n) for n in range(len(got))]
-    assert len(got) * 30 > 300_000
+    assert len(got) * 30 >= 300_000  # ten thousand lines, sometimes exactly
     assert process.report.bytes > 350_000
 
 

@@ -241,27 +241,29 @@ impl Tap {
     }
 
     /// If much of the stream waits, has another thread parse it, until it is asked for.
-    fn look_ahead(&mut self, py: Python<'_>, engine: &mut Engine) {
+    fn look_ahead(&mut self, py: Python<'_>, engine: &Bound<'_, Engine>) -> PyResult<()> {
         let intake = self.intake.get();
         let Some(pool) = intake.pool() else {
-            return;
+            return Ok(());
         };
         let live = &intake.live;
         live.pool().put_back(std::mem::take(&mut self.block));
         self.at = 0;
         let stream = self.stream;
         match py.detach(|| live.take(stream, AHEAD)) {
-            Ok(Taken::Bytes(bytes)) if bytes.len() >= MUCH => {
-                let early = engine.parsing().go_early(Work::Block(bytes), pool);
-                if let Err(Work::Block(bytes)) = early {
-                    self.block = bytes;
-                }
-            }
             Ok(Taken::Bytes(bytes)) => self.block = bytes,
             Ok(Taken::Nothing) => {}
             Ok(Taken::End) => self.is_over = true,
             Err(_) => {} // it comes again when what was before it is given
         }
+        if self.block.len() >= MUCH {
+            let mut engine = engine.try_borrow_mut()?;
+            let work = Work::Block(std::mem::take(&mut self.block));
+            if let Err(Work::Block(block)) = engine.parsing().go_early(work, pool) {
+                self.block = block;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -275,29 +277,32 @@ impl Tap {
         about: usize,
         ahead: bool,
     ) -> PyResult<Option<Vec<Py<PyAny>>>> {
-        let mut engine = engine.try_borrow_mut()?;
-        let (events, was_much);
-        if let Some(early) = engine.early_events(py, about / BYTES)? {
-            events = early;
-            was_much = match engine.parsing().take_back() {
-                Some(Work::Block(block)) => {
-                    self.intake.get().live.pool().put_back(block);
-                    true
-                }
-                _ => false,
-            };
-        } else {
-            let Some(lines) = self.next(py, about)? else {
-                return Ok(None);
-            };
-            events = engine.parse_now(py, Input::Bytes(&self.block[lines]))?;
-            was_much = self.block.len() >= MUCH;
-        }
+        // The engine is nobody else's only while the GIL is held: other threads may ask it for the run.
+        let mut parser = engine.try_borrow_mut()?;
+        let early = parser.early_events(py, about / BYTES)?;
+        let lent = parser.parsing().take_back();
+        drop(parser);
+        let (events, was_much) = match (early, lent) {
+            (Some(events), Some(Work::Block(block))) => {
+                self.intake.get().live.pool().put_back(block);
+                (events, true)
+            }
+            (Some(events), _) => (events, false),
+            (None, _) => {
+                let Some(lines) = self.next(py, about)? else {
+                    return Ok(None);
+                };
+                let lines = Input::Bytes(&self.block[lines]);
+                let events = engine.try_borrow_mut()?.parse_now(py, lines)?;
+                (events, self.block.len() >= MUCH)
+            }
+        };
         if ahead && was_much && self.at == self.block.len() {
-            self.look_ahead(py, &mut engine);
+            self.look_ahead(py, engine)?;
         }
-        self.has_events = engine.parsing().has_told();
-        self.is_ahead = self.has_events || engine.parsing().is_away();
+        let mut parser = engine.try_borrow_mut()?;
+        self.has_events = parser.parsing().has_told();
+        self.is_ahead = self.has_events || parser.parsing().is_away();
         Ok(Some(events))
     }
 
