@@ -148,3 +148,38 @@ def test_an_error_answer_to_another_request_is_no_failure_of_the_run(engine: Any
 def test_an_answer_that_only_the_response_has_is_the_text(engine: Any) -> None:
     result = {"ok": True, "turns": 1, "text": "Hello."}
     assert run(engine, START, END, {"id": 2, "result": result}, acp=True)["texts"] == ["Hello."]
+
+
+DELTA, TEXT = ("model.delta", {"delta": "Half."}), {"type": "text", "delta": "Half."}
+
+
+@pytest.mark.parametrize("cut", [[DELTA], [TEXT], [DELTA, TEXT]])
+@pytest.mark.parametrize("whole", [[("model.delta", {"delta": "Whole."})], [{"type": "text", "delta": "Whole."}]])
+@pytest.mark.parametrize("turn", [[], [END]])
+def test_what_a_run_says_behind_an_unfinished_one_is_its_own(engine: Any, cut: Any, whole: Any, turn: Any) -> None:
+    got = run(engine, START, *cut, *turn, START, *whole, END, OK)
+    assert (outcome(got), got["texts"]) == ("completed", ["Half.", "Whole."])
+    got = run(engine, START, *cut, *turn, START, *said("Whole."), END, OK)
+    assert got["texts"] == ["Half.", "Whole."]
+
+
+def test_a_text_is_not_the_twin_of_what_a_child_of_an_unfinished_run_said(engine: Any) -> None:
+    child = ("model.delta", {"delta": "Whole.", "parentToolCallId": "d"})
+    got = run(engine, START, started("d"), child, START, {"type": "text", "delta": "Whole."}, END, OK)
+    assert got["texts"] == ["Whole."]
+
+
+def test_the_turns_of_one_run_say_everything_once(engine: Any) -> None:
+    got = run(engine, START, *said("One."), END, START, *said("Two."), END, OK)
+    assert got["texts"] == ["One.", "Two."]
+
+
+def test_the_response_is_the_text_of_a_run_that_printed_none(engine: Any) -> None:
+    def answered(text: str) -> dict[str, Any]:
+        return {"id": 2, "result": {"ok": True, "turns": 1, "text": text}}
+
+    got = run(engine, START, TEXT, START, END, answered("Whole."), acp=True)
+    assert got["texts"] == ["Half.", "Whole."]
+    # the turns of one run, of which the last was silent
+    got = run(engine, START, TEXT, END, START, END, answered("Half."), acp=True)
+    assert got["texts"] == ["Half."]

@@ -95,7 +95,8 @@ class Mapper:
         self.out = out
         self.channel: str | None = None  # "text" or "model.delta": the delta channel that is used
         self.twin: str | None = None  # the last delta of a child, which a bare text may repeat
-        self.block = ""  # the last block of text of the main agent, and whether it is one of its thoughts
+        self.earlier = ""  # the last block of text of the main agent in the turns before this one
+        self.block = ""  # in this turn, and whether its last block is a thought
         self.thinks = False
         self.names: dict[str, str] = {}  # call id: name, from approvals and starts
         self.over: dict[str, str] = {}  # calls that ended in this turn: how, if they had not begun
@@ -230,6 +231,8 @@ class Mapper:
             self._tell_cause()
             self.out.commit(None)
             self.out.next_turn()
+            self.channel = self.twin = None  # the turn may be that of another run, which prints on the other channel
+            self.earlier = self.block or self.earlier
             self.block, self.thinks, self.refused, self.over = "", False, False, {}
             self.open, self.answered, self.ended = True, False, None
             self.out.state("turn", stamp, phase="start")
@@ -305,7 +308,7 @@ class Mapper:
         """What comes next is another run."""
         self.out.close(None)
         self.channel = self.twin = self.ended = self.refusal = None
-        self.block, self.thinks, self.refused = "", False, False
+        self.block, self.earlier, self.thinks, self.refused = "", "", False, False
         self.open, self.answered = False, True
 
     def _response(self, value: dict[str, Any]) -> Outcome:
@@ -322,8 +325,9 @@ class Mapper:
             Stamp(),
         )
         text = as_text(result.get("text"))
-        if text and self.channel is None and not self.block:
-            self.out.whole(ev.MESSAGE, text, Stamp())  # only the response carries the answer
+        if text and not self.block and not _repeats(text, self.earlier):
+            # only the response carries the answer: it joins all texts of the run, and none was printed
+            self.out.whole(ev.MESSAGE, text, Stamp())
         if result["ok"]:
             self._succeeded()
         else:
@@ -454,6 +458,12 @@ class Mapper:
             return "plan without steps"
         self.out.plan(entries, stamp)
         return None
+
+
+def _repeats(text: str, block: str) -> bool:
+    """Whether a text ends in a block that was printed."""
+    block = block.strip(_BLANKS)
+    return bool(block) and ev.clean(text).strip(_BLANKS).endswith(block)
 
 
 def _error(value: Any) -> tuple[str | None, str | None]:

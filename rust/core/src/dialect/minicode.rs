@@ -130,8 +130,9 @@ struct Minicode {
     channel: Option<Channel>,
     /// The last delta of a child, which a bare text may repeat.
     twin: Option<String>,
-    /// The last block of text of the main agent.
+    /// The last block of text of the main agent in this turn, and in the turns before it.
     block: String,
+    earlier: String,
     /// The main agent's last block is a thought.
     thinks: bool,
     /// Call id: name, from approvals and starts.
@@ -341,7 +342,11 @@ impl Minicode {
             self.tell_cause(out);
             out.commit(None);
             out.next_turn();
-            self.block.clear();
+            // the turn may be that of another run, which prints on the other channel
+            (self.channel, self.twin) = (None, None);
+            if !self.block.is_empty() {
+                self.earlier = std::mem::take(&mut self.block);
+            }
             self.over.clear();
             (self.thinks, self.refused) = (false, false);
             (self.open, self.answered, self.ended) = (true, false, None);
@@ -454,6 +459,7 @@ impl Minicode {
         (self.channel, self.twin) = (None, None);
         (self.ended, self.refusal) = (None, None);
         self.block.clear();
+        self.earlier.clear();
         (self.thinks, self.refused) = (false, false);
         (self.open, self.answered) = (false, true);
     }
@@ -475,10 +481,10 @@ impl Minicode {
         session(result, out);
         out.run_usage(&total(result, Vec::new()), &Stamp::default(), None);
         if let Some(text) = filled(result.text_of("text"))
-            && self.channel.is_none()
             && self.block.is_empty()
+            && !repeats(&text, &self.earlier)
         {
-            // only the response carries the answer
+            // only the response carries the answer: it joins all texts of the run, and none was printed
             out.whole(Kind::Message, text, &Stamp::default());
         }
         if ok {
@@ -671,6 +677,12 @@ impl Minicode {
         out.plan(&entries, stamp);
         Outcome::Mapped
     }
+}
+
+/// Whether a text ends in a block that was printed.
+fn repeats(text: &str, block: &str) -> bool {
+    let block = block.trim_matches(BLANKS);
+    !block.is_empty() && text.trim_matches(BLANKS).ends_with(block)
 }
 
 fn name_of(payload: Value<'_>) -> Option<Text<'_>> {
