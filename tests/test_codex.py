@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
+import headrace
+
 from .engines import ENGINES, same
+
+
+def lines(*records: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
 def reduce(*records: dict[str, Any], exit_code: int | None = None) -> dict[str, Any]:
@@ -15,7 +21,7 @@ def reduce(*records: dict[str, Any], exit_code: int | None = None) -> dict[str, 
     runs = []
     for engine in ENGINES.values():
         parser = engine(kinds=())
-        parser.feed(b"".join(json.dumps(record).encode() + b"\n" for record in records))
+        parser.feed(lines(*records))
         parser.close()
         runs.append(parser.run(exit_code, b""))
     assert all(same(run, runs[0]) for run in runs)
@@ -85,3 +91,67 @@ def test_a_shell_call_without_its_wrapper_did_not_run(output: str, ok: bool) -> 
     )
     assert run["dialect"] == "codex-rollout"
     assert [call["ok"] for call in run["tool_calls"]] == [ok]
+
+
+ANSWER = item("agent_message", text="Hi.")
+SETTINGS = {"workdir": "/p", "model": "m-1", "reasoning effort": "low"}
+OLD = [SETTINGS, {"prompt": "Hi"}, {"id": "1", "msg": {"type": "task_started"}}]
+OLD_ANSWER = {"id": "1", "msg": {"type": "agent_message", "message": "Old."}}
+OLD_CALL = {"id": "1", "msg": {"type": "exec_command_begin", "call_id": "c-1", "command": ["ls"], "cwd": "/p"}}
+OLD_ERROR = {"id": "1", "msg": {"type": "error", "message": "401 Unauthorized"}}
+OLD_SESSION = [SESSION, old_item("assistant_message", text="Older.")]
+ASKED = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
+BARE = {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "output_text", "text": "Oldest."}]}
+BARE_CALL = {"type": "function_call", "call_id": "c-2", "name": "shell", "arguments": "{}"}
+BARE_ERROR = {"type": "message", "id": "error-1", "role": "system", "content": [{"type": "input_text", "text": "No."}]}
+
+WHOLE = {
+    "exec": [*STARTED, ANSWER, DONE],
+    "session": OLD_SESSION,
+    "events": [*OLD, OLD_ANSWER],
+    "typescript": [ASKED, BARE],
+}
+CUT = {
+    "exec": [*STARTED, ANSWER],
+    "thread alone": STARTED[:1],
+    "session": [SESSION, old_item("reasoning", text="Hm.")],
+    "session alone": [SESSION],
+    "events": [*OLD, OLD_CALL],
+    "settings alone": [SETTINGS],
+    "typescript": [ASKED, BARE_CALL],
+}
+FAILED = {
+    "exec": [*STARTED, {"type": "turn.failed", "error": {"message": "401 Unauthorized"}}],
+    "session": [SESSION, {"type": "error", "message": "401 Unauthorized"}],
+    "events": [*OLD, OLD_ERROR],
+    "typescript": [ASKED, BARE_ERROR],
+}
+
+
+@pytest.mark.parametrize("cut", CUT)
+@pytest.mark.parametrize("whole", WHOLE)
+def test_a_run_that_was_cut_behind_a_good_one_is_incomplete(whole: str, cut: str) -> None:
+    assert reduce(*CUT[cut], exit_code=0)["verdict"]["outcome"] == "incomplete"
+    assert reduce(*WHOLE[whole], *CUT[cut], exit_code=0)["verdict"]["outcome"] == "incomplete"
+
+
+@pytest.mark.parametrize("last", WHOLE)
+@pytest.mark.parametrize("before", [*WHOLE.values(), *CUT.values(), *FAILED.values()])
+def test_a_file_with_runs_of_several_eras_ends_as_its_last_run_says(before: list[dict[str, Any]], last: str) -> None:
+    if not (last == "typescript" and before is CUT["typescript"]):  # nothing parts these two
+        assert reduce(*before, *WHOLE[last], exit_code=0)["verdict"]["outcome"] == "completed"
+    assert reduce(*before, *FAILED[last], exit_code=0)["verdict"]["outcome"] == "failed"
+
+
+def test_a_thread_that_got_no_turn_is_judged_by_how_the_process_ended() -> None:
+    for before in ([], WHOLE["exec"]):
+        run = reduce(*before, STARTED[0], exit_code=-2)
+        assert run["verdict"]["outcome"] == "cancelled"
+
+
+@pytest.mark.parametrize("era", ["exec", "session", "events"])
+def test_each_run_of_a_file_begins_one_turn(era: str) -> None:
+    events = headrace.events(lines(*WHOLE[era], *WHOLE[era]), state=True)
+    updates = [event["update"] for event in events]
+    turns = [update["phase"] for update in updates if update.get("state") == "turn"]
+    assert turns.count("start") == 2

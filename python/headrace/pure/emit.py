@@ -232,6 +232,10 @@ class Emitter:
         """An id for the next call, which the wire gives none."""
         return f"{NAMELESS}{self._call_count + 1}"
 
+    def call_count(self) -> int:
+        """How many calls there were, which is the number of the last one."""
+        return self._call_count
+
     def knows(self, key: str) -> bool:
         """True if a ``tool_call`` event with this id (or key) was emitted."""
         call = self._calls.get(ev.clean(key))

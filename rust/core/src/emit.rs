@@ -625,6 +625,11 @@ impl<'s> Emitter<'s> {
         format!("{NAMELESS}{}", self.memory.call_count + 1)
     }
 
+    /// How many calls there were, which is the number of the last one.
+    pub fn call_count(&self) -> u32 {
+        self.memory.call_count
+    }
+
     /// Whether a `tool_call` event with this id (or key) was emitted.
     pub fn knows(&self, key: &str) -> bool {
         let call = self.memory.calls.get(key);

@@ -28,6 +28,7 @@ from .codex_responses import Responses
 NAME = "codex"
 
 _ITEM_RECORDS = frozenset({"item.started", "item.updated", "item.completed"})
+_RECORDS = _ITEM_RECORDS | {"error", "turn.started", "turn.completed", "turn.failed"}
 _RESPONSES = RESPONSE_CALLS | RESPONSE_OUTPUTS | {"message", "reasoning", "web_search_call"}
 
 
@@ -83,9 +84,14 @@ class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
         self.session: str | None = None
+        self.era: str | None = None  # of the run that goes on: "exec", "events" or "responses"
+        self.over = False  # the run of the TypeScript CLI has ended in an error
+        self.calls_before = 0  # how many calls the runs before this one made
         self.items: dict[str, str | None] = {}  # calls of this process, and the sub-agent that they belong to
-        self.turned = False  # the stream has turn records
+        self.turned = False  # the process prints turn records
         self.turn_open = False
+        self.begun = False  # the start of the turn was told with the start of the process
+        self.said = False  # the agent said something in this process
         self.nested = False  # a turn began in an open turn: a sub-agent's (0.98)
         self.agents: dict[str, str] = {}  # thread of a sub-agent: id of the call that spawned it
         self.waits: dict[str, str] = {}  # open call that waits for sub-agents: the call that spawned the first of them
@@ -98,15 +104,16 @@ class Mapper:
     def map(self, record: Record) -> Outcome:
         value = record.value
         kind = shapes.text(value.get("type"))
-        if kind in ("thread.started", "session.created") or "workdir" in value:
-            self._give_up()  # a new process: the one before ended here
+        era = self._begins(kind, value)
+        behind = era is not None and self._begin(era)
         self.unsure = None
         if kind is None:
-            return self._old(value)
+            return self._old(value, behind)
         if kind in _ITEM_RECORDS and isinstance(value.get("item"), dict):
             return self._item(kind, value["item"], record)
         if kind in ("thread.started", "session.created"):
-            return self._session(kind, shapes.text(value.get("thread_id")) or shapes.text(value.get("session_id")))
+            session = shapes.text(value.get("thread_id")) or shapes.text(value.get("session_id"))
+            return self._session(kind, session, behind)
         if kind == "turn.started":
             return self._turn_started()
         if kind == "turn.completed":
@@ -123,6 +130,8 @@ class Mapper:
         if kind == "error":
             return self._error(shapes.text(value.get("message")) or "")
         if kind in _RESPONSES:
+            if behind:
+                self.out.state("turn", Stamp(), phase="start")
             return self._response(value)
         if kind == "request_user_input":
             self.out.state("approval", self._stamp(), phase="requested", toolCallId=shapes.text(value.get("call_id")))
@@ -132,6 +141,26 @@ class Mapper:
     def close(self) -> None:
         self._give_up()
 
+    def _begins(self, kind: str | None, value: dict[str, Any]) -> str | None:
+        """The era of the run that this record begins. A run of the TypeScript CLI has no first record of its own, and
+        the first run of a source may have lost it."""
+        first = self.era is None
+        if kind is None:
+            return "events" if "workdir" in value or (first and ("msg" in value or "prompt" in value)) else None
+        if kind in _RESPONSES:
+            return "responses" if self.era != "responses" or self.over else None
+        begins = kind in ("thread.started", "session.created") or (first and kind in _RECORDS)
+        return "exec" if begins else None
+
+    def _begin(self, era: str) -> bool:
+        """A run begins: the one before ended here. Says if there was one."""
+        self._give_up()
+        behind = self.era is not None
+        self.era, self.over = era, False
+        self.calls_before = self.out.call_count()
+        self.said = self.events.said = self.responses.said = False
+        return behind
+
     def _give_up(self) -> None:
         """Without turn records (0.42) the last record decides: an error ends the run."""
         if self.unsure is not None:
@@ -139,7 +168,10 @@ class Mapper:
             self.out.state("end", self._stamp(), outcome=shapes.outcome_of(self.unsure), reason="error")
 
     def judge(self, run: Reducer, exit: Exit) -> Ending | None:
-        if self.turned or exit.code or run.progress.last_word != "answer" or run.progress.open_calls:
+        said = {"exec": self.said and not self.turned, "events": self.events.said, "responses": self.responses.said}
+        if self.era is None or not said[self.era] or exit.code or run.progress.last_word != "answer":
+            return None
+        if any(number > self.calls_before for number in run.progress.open_calls):
             return None
         return Ending("completed", None, "this version prints no end, and the last word is an answer")
 
@@ -148,17 +180,19 @@ class Mapper:
     def _stamp(self, parent: str | None = None) -> Stamp:
         return Stamp(session_id=self.session, parent=parent)
 
-    def _session(self, kind: str, session: str | None) -> Outcome:
+    def _session(self, kind: str, session: str | None, behind: bool) -> Outcome:
         """A process starts: its items are counted from 0 again, also if the thread is an old one."""
         self.session = shapes.kept(session) or self.session
         self.out.commit(None)
         self.out.next_turn()
         self.items.clear()
         self.waits.clear()
-        self.turn_open = self.nested = self.refused = False
+        self.turned = self.turn_open = self.nested = self.refused = False
         self.out.session_state(Stamp(), sessionId=session)
-        if kind == "session.created":  # this version has no turn records: the session is the turn
-            self.turned = False
+        # 0.41 to 0.43 have no turn records: the session is the turn. And a run behind another is begun, whether or not
+        # its turn comes: the end of the one before is not its own.
+        self.begun = behind
+        if behind or kind == "session.created":
             self.out.state("turn", self._stamp(), phase="start")
         return None
 
@@ -168,7 +202,9 @@ class Mapper:
             self.nested = True
             return "turn of a sub-agent"
         self.turn_open = True
-        self.out.state("turn", self._stamp(), phase="start")
+        if not self.begun:
+            self.out.state("turn", self._stamp(), phase="start")
+        self.begun = False
         return None
 
     def _end(self, outcome: str, reason: str) -> None:
@@ -223,7 +259,7 @@ class Mapper:
         if record_kind == "item.completed":
             self.out.settle(chunk, item_id, parent)
         if chunk == ev.MESSAGE:
-            self.refused = False
+            self.refused, self.said = False, True
         return None
 
     def _delegate(self, kind: str) -> str | None:
@@ -281,7 +317,7 @@ class Mapper:
 
     # ------------------------------------------------------------ before 0.44
 
-    def _old(self, value: dict[str, Any]) -> Outcome:
+    def _old(self, value: dict[str, Any], behind: bool) -> Outcome:
         """Lines without a type: the settings, the prompt, and events in their envelope."""
         if isinstance(value.get("msg"), dict):
             return self.events.map(value["msg"], Stamp())
@@ -289,6 +325,9 @@ class Mapper:
             self.out.session_state(
                 Stamp(), model=shapes.text(value.get("model")), cwd=shapes.text(value.get("workdir"))
             )
+            self.events.begun = behind
+            if behind:
+                self.out.state("turn", Stamp(), phase="start")
             return None
         prompt = shapes.text(value.get("prompt"))
         if prompt is None:
@@ -303,5 +342,6 @@ class Mapper:
             message = "".join(shapes.text_of(item.get("content")))
             self.out.error(message, Stamp(), fatal=True)
             self.out.state("end", Stamp(), outcome=shapes.outcome_of(message), reason="error")
+            self.over = True
             return None
         return self.responses.map(item, Stamp())

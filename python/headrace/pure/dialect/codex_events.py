@@ -86,6 +86,7 @@ class Events:
         self.new_part = False
         self.told: list[str] = []  # texts of items, until the event that repeats them
         self.plan: list[dict[str, str]] | None = None
+        self.begun = False  # the start of the turn was told with the start of the process
         self.said = False  # the agent said something in this turn
         self.failed = False  # the turn has ended in an error
         self.refused = False  # a call was refused, and no text or call came since
@@ -330,7 +331,9 @@ class Events:
         self.said = self.failed = self.refused = False
         if stamp.parent is None:
             self.out.next_turn()
-            self.out.state("turn", stamp, phase="start")
+            if not self.begun:
+                self.out.state("turn", stamp, phase="start")
+            self.begun = False
 
     def complete(self, msg: dict[str, Any], stamp: Stamp) -> None:
         """A turn has ended by itself; an error that ended it came before, or stands here (rollout of 0.171)."""

@@ -8,6 +8,7 @@
 //! into the parent's without a mark. A web_search item has the key `id` twice: the first is the item's.
 
 use std::collections::HashMap;
+use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
@@ -79,9 +80,26 @@ fn sign(record: Value<'_>) -> Option<Sign> {
     response_sign(record, 60)
 }
 
+/// Whose records come. One file may have runs of several eras, one behind another.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+enum Era {
+    /// Threads, turns and items, from 0.41 on.
+    Exec,
+    /// Settings, the prompt and events in their envelope.
+    Events,
+    /// Items of the TypeScript CLI.
+    Responses,
+}
+
 #[derive(Default, Deserialize, Serialize)]
 struct Codex {
     session: Option<String>,
+    /// Of the run that goes on.
+    era: Option<Era>,
+    /// The run of the TypeScript CLI has ended in an error.
+    over: bool,
+    /// How many calls the runs before this one made.
+    calls_before: u32,
     exec: Exec,
     events: Events,
     agents: Agents,
@@ -93,9 +111,13 @@ struct Codex {
 struct Exec {
     /// Calls of this process, and the sub-agent that they belong to.
     items: HashMap<String, Option<String>>,
-    /// The stream has turn records.
+    /// The process prints turn records.
     turned: bool,
     turn_open: bool,
+    /// The start of the turn was told with the start of the process.
+    begun: bool,
+    /// The agent said something in this process.
+    said: bool,
     /// A turn began in an open turn: a sub-agent's (0.98).
     nested: bool,
     /// Thread of a sub-agent: id of the call that spawned it.
@@ -113,25 +135,24 @@ impl Mapper for Codex {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value();
         let kind = record.kind();
-        let starts = matches!(kind.as_deref(), Some("thread.started" | "session.created"));
-        if self.exec.unsure.is_some() && (starts || has_all(value, &["workdir"])) {
-            self.give_up(out); // a new process: the one before ended here
-        }
+        let begins = self.begins(kind.as_deref(), value);
+        let behind = begins.is_some_and(|era| self.begin(era, out));
         self.exec.unsure = None;
         let Some(kind) = kind else {
-            return self.old(value, out);
+            return self.old(value, behind, out);
         };
         let kind = &*kind;
-        if starts {
+        if matches!(kind, "thread.started" | "session.created") {
             let id = filled(value.text_of("thread_id")).or_else(|| value.text_of("session_id"));
             if let Some(id) = filled(id.clone()) {
                 self.session = Some(id.into_string());
             }
             self.exec.start(out);
             out.session_state(&[("sessionId", id)], &Stamp::default());
-            if kind == "session.created" {
-                // this version has no turn records: the session is the turn
-                self.exec.turned = false;
+            // 0.41 to 0.43 have no turn records: the session is the turn. And a run behind another is begun, whether or
+            // not its turn comes: the end of the one before is not its own.
+            self.exec.begun = behind;
+            if behind || kind == "session.created" {
                 let stamp = Stamp {
                     session_id: self.session.as_deref().map(Text::from),
                     ..Stamp::default()
@@ -141,6 +162,9 @@ impl Mapper for Codex {
             return Outcome::Mapped;
         }
         if is_response(kind) {
+            if behind {
+                out.state(State::new("turn").with("phase", "start"), &Stamp::default());
+            }
             return self.response(value, out);
         }
         let stamp = Stamp {
@@ -156,8 +180,15 @@ impl Mapper for Codex {
 
     fn judge(&self, run: &Reducer, exit: &Exit) -> Option<Ending> {
         let progress = &run.progress;
-        let over = progress.last_word == LastWord::Answer && progress.open_calls.is_empty();
-        (over && !self.exec.turned && !exit.failed()).then(|| {
+        let (said, endless) = match self.era? {
+            Era::Exec => (self.exec.said, !self.exec.turned),
+            Era::Events => (self.events.said, true),
+            Era::Responses => (self.responses.said, true),
+        };
+        let since = (Bound::Excluded(self.calls_before), Bound::Unbounded);
+        let mut open = progress.open_calls.range(since);
+        let over = said && progress.last_word == LastWord::Answer && open.next().is_none();
+        (over && endless && !exit.failed()).then(|| {
             let why = "this version prints no end, and the last word is an answer";
             Ending::new("completed", None, why)
         })
@@ -172,6 +203,39 @@ fn end(outcome: &'static str, reason: &str, stamp: &Stamp<'_>, out: &mut Emitter
 }
 
 impl Codex {
+    /// The era of the run that this record begins. A run of the TypeScript CLI has no first record of its own, and the
+    /// first run of a source may have lost it.
+    fn begins(&self, kind: Option<&str>, value: Value<'_>) -> Option<Era> {
+        let first = self.era.is_none();
+        let Some(kind) = kind else {
+            let old = ["msg", "prompt"].iter().any(|key| value.get(key).is_some());
+            return (has_all(value, &["workdir"]) || first && old).then_some(Era::Events);
+        };
+        if is_response(kind) {
+            let begins = self.era != Some(Era::Responses) || self.over;
+            return begins.then_some(Era::Responses);
+        }
+        let exec = match kind {
+            "thread.started" | "session.created" => true,
+            "error" | "turn.started" | "turn.completed" | "turn.failed" => first,
+            _ => first && is_item_record(kind),
+        };
+        exec.then_some(Era::Exec)
+    }
+
+    /// A run begins: the one before ended here. Says if there was one.
+    fn begin(&mut self, era: Era, out: &mut Emitter<'_>) -> bool {
+        self.give_up(out);
+        let behind = self.era.is_some();
+        self.era = Some(era);
+        self.over = false;
+        self.calls_before = out.call_count();
+        self.exec.said = false;
+        self.events.said = false;
+        self.responses.said = false;
+        behind
+    }
+
     /// Without turn records (0.42) the last record decides: an error ends the run.
     fn give_up(&self, out: &mut Emitter<'_>) {
         let Some(message) = &self.exec.unsure else {
@@ -189,7 +253,7 @@ impl Codex {
     // ---------------------------------------------------------------- before 0.44
 
     /// Lines without a type: the settings, the prompt, and events in their envelope.
-    fn old(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+    fn old(&mut self, value: Value<'_>, behind: bool, out: &mut Emitter<'_>) -> Outcome {
         let stamp = Stamp::default();
         if let Some(msg) = value.get("msg").filter(Value::is_object) {
             return self.events.map(msg, stamp, &mut self.agents, out);
@@ -200,6 +264,10 @@ impl Codex {
                 ("cwd", value.text_of("workdir")),
             ];
             out.session_state(&details, &stamp);
+            self.events.begun = behind;
+            if behind {
+                out.state(State::new("turn").with("phase", "start"), &stamp);
+            }
             return Outcome::Mapped;
         }
         let Some(prompt) = value.text_of("prompt") else {
@@ -220,6 +288,7 @@ impl Codex {
             let outcome = shapes::outcome_of(Some(&message), None);
             out.error(message, &stamp, true);
             end(outcome, "error", &stamp, out);
+            self.over = true;
             return Outcome::Mapped;
         }
         self.responses.map(item, &mut stamp, out)
@@ -246,7 +315,9 @@ impl Exec {
                     return Outcome::Ignored("turn of a sub-agent");
                 }
                 self.turn_open = true;
-                out.state(State::new("turn").with("phase", "start"), stamp);
+                if !std::mem::take(&mut self.begun) {
+                    out.state(State::new("turn").with("phase", "start"), stamp);
+                }
                 Outcome::Mapped
             }
             "turn.completed" => {
@@ -303,6 +374,7 @@ impl Exec {
         out.next_turn();
         self.items.clear();
         self.waits.clear();
+        self.turned = false;
         self.turn_open = false;
         self.nested = false;
         self.refused = false;
@@ -389,6 +461,7 @@ impl Exec {
         }
         if chunk == Kind::Message {
             self.refused = false;
+            self.said = true;
         }
         Outcome::Mapped
     }

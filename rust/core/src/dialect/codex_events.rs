@@ -98,6 +98,8 @@ pub(super) struct Events {
     /// Texts of items, until the event that repeats them.
     told: Vec<String>,
     plan: Option<Vec<PlanEntry<'static>>>,
+    /// The start of the turn was told with the start of the process.
+    pub begun: bool,
     /// The agent said something in this turn.
     pub said: bool,
     /// The turn has ended in an error.
@@ -491,7 +493,9 @@ impl Events {
         self.refused = false;
         if stamp.parent.is_none() {
             out.next_turn();
-            out.state(State::new("turn").with("phase", "start"), stamp);
+            if !std::mem::take(&mut self.begun) {
+                out.state(State::new("turn").with("phase", "start"), stamp);
+            }
         }
     }
 
