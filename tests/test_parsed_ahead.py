@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import signal
@@ -279,6 +280,7 @@ def test_a_process_that_is_left_in_the_middle_leaves_nothing(path: Path) -> None
 
 @pytest.mark.skipif(os.name != "posix", reason="process groups are of POSIX")
 def test_another_thread_may_look_at_the_run_at_any_moment(path: Path) -> None:
+    """Even while objects are made: the garbage collector may run code of others then, and another thread."""
     seen: list[int] = []
     failed: list[BaseException] = []
     with headrace.Process(cat(path), dialect="evosci") as process:
@@ -290,14 +292,21 @@ def test_another_thread_may_look_at_the_run_at_any_moment(path: Path) -> None:
             except BaseException as error:  # as a listener of the user's would
                 failed.append(error)
 
+        def pause(*_: object) -> None:
+            time.sleep(0)
+
         thread = threading.Thread(target=look)
-        thread.start()
-        count = 0
-        for _ in process:
-            count += 1
-            if count % 4_000 == 0:
-                time.sleep(0.02)
-        thread.join()
+        gc.callbacks.append(pause)
+        try:
+            thread.start()
+            count = 0
+            for _ in process:
+                count += 1
+                if count % 4_000 == 0:
+                    time.sleep(0.02)
+            thread.join()
+        finally:
+            gc.callbacks.remove(pause)
     assert not failed
     assert seen == sorted(seen)
     assert count == len(parsed(path.read_text())[0])

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +25,7 @@ from .dump import dumps
 from .errors import HeadraceError, SourceError
 from .limits import CLOSING, Guard
 from .listen import Listener, Listeners
-from .result import Run, SoFar, run_of
+from .result import Report, Run, SoFar, run_of
 
 if TYPE_CHECKING:
     from .types import OutputEvent
@@ -89,6 +90,7 @@ class Harness(SoFar):
             max_result_bytes=max_result_bytes,
             on_malformed=on_malformed,
         )
+        self._lock = threading.RLock()  # the engine serves one thread at a time; anyone may ask for the run
         self._own_intake = intake is None
         self._intake = intake or _backend.Intake(
             memory_limit=memory_limit, spill_dir=spill_dir, spill_limit=spill_limit
@@ -137,6 +139,10 @@ class Harness(SoFar):
     def run(self) -> Run:
         """The run so far. Exit code and stderr fill in what the stream left open; a time limit or a signal from here
         decides what the stream had not decided before."""
+        with self._lock:
+            return self._run()
+
+    def _run(self) -> Run:
         code = None if self._guard.lingered else self.returncode
         facts = self._engine.run(code, self.stderr_tail)
         cause = self._guard.cause
@@ -148,9 +154,22 @@ class Harness(SoFar):
         return run_of(self._engine, facts)
 
     @property
+    def report(self) -> Report:
+        """The account of the bytes so far."""
+        with self._lock:
+            return super().report
+
+    @property
+    def dialect(self) -> str | None:
+        """Name of the dialect; None while it is not decided."""
+        with self._lock:
+            return super().dialect
+
+    @property
     def is_final(self) -> bool:
         """The stream has said how it ends, and no turn was opened since."""
-        return self._engine.ending == "end"
+        with self._lock:
+            return self._engine.ending == "end"
 
     # ------------------------------------------------------------ listeners
 
@@ -300,7 +319,8 @@ class Harness(SoFar):
                 self._listeners.tell("lifecycle", self._lifecycle.popleft())
             if self._listeners.are_behind:
                 return False
-        took = self._take_stdout()
+        with self._lock:
+            took = self._take_stdout()
         if not took or self._err_wanted:
             took = self._take_stderr() or took
         # An event that is there need not wait for a look at the process.
@@ -367,7 +387,8 @@ class Harness(SoFar):
         self._out_over, self._tap = True, None
         self._guard.ended = time.monotonic()
         try:
-            self._give(self._engine.close())
+            with self._lock:
+                self._give(self._engine.close())
         except HeadraceError as error:
             self.failed = self.failed or error
 
