@@ -97,7 +97,7 @@ def memory(full: bool) -> None:
     megabytes = 2000 if full else 500
     (path,) = corpus("pi-deltas", megabytes)
     script = (
-        "import headrace, re, sys; run = headrace.reduce(sys.stdin.buffer, **eval(sys.argv[1]));"
+        "import headrace, json, re, sys; run = headrace.reduce(sys.stdin.buffer, **json.loads(sys.argv[1]));"
         "peak = lambda: re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1]; before = peak();"
         "text = sum(map(len, run.texts)) + sum(len(call['result'] or '') for call in run.tool_calls);"
         "print(before, peak(), text)"
@@ -106,7 +106,7 @@ def memory(full: bool) -> None:
     for name, command, options in (
         ("nothing", ["true"], "{}"),
         (f"{megabytes} MB", ["cat", str(path)], "{}"),
-        (f"{megabytes} MB, results cut", ["cat", str(path)], "{'max_result_bytes': 200}"),
+        (f"{megabytes} MB, results cut", ["cat", str(path)], '{"max_result_bytes": 200}'),
     ):
         with subprocess.Popen(command, stdout=subprocess.PIPE) as producer:
             reader = [sys.executable, "-c", script, options]

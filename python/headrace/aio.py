@@ -342,8 +342,7 @@ class AsyncProcess(Harness):
         """Stdout is lent, and readable."""
         if self._news is not None and not self._news.done():
             # an event that is there need not wait for anything else
-            with self._lock:
-                self._took = self.step() if self._listeners.are_any else self._take_stdout()
+            self._took = self.step() if self._listeners.are_any else self._take_stdout()
             if not self._took and self._hub is not None:
                 self._hub.give_back(self._out)  # it can't be taken now
             self._tell_news()

@@ -319,8 +319,7 @@ class Harness(SoFar):
                 self._listeners.tell("lifecycle", self._lifecycle.popleft())
             if self._listeners.are_behind:
                 return False
-        with self._lock:
-            took = self._take_stdout()
+        took = self._take_stdout()
         if not took or self._err_wanted:
             took = self._take_stderr() or took
         # An event that is there need not wait for a look at the process.
@@ -331,26 +330,27 @@ class Harness(SoFar):
     def _take_stdout(self) -> bool:
         if self._out_over or self._tap is None:
             return False
-        try:
-            raw = bool(self._guard.cause_at) or self._listeners.has("stdout")
-            if raw and not self._tap.is_ahead:
-                took = self._feed(self._tap.take())
-            else:  # what was parsed ahead was printed before
-                took = self._give(self._tap.feed(self._engine, ahead=not raw))
-            if took:
-                self._hear()
-            elif self._tap.is_over:
+        with self._lock:
+            try:
+                raw = bool(self._guard.cause_at) or self._listeners.has("stdout")
+                if raw and not self._tap.is_ahead:
+                    took = self._feed(self._tap.take())
+                else:  # what was parsed ahead was printed before
+                    took = self._give(self._tap.feed(self._engine, ahead=not raw))
+                if took:
+                    self._hear()
+                elif self._tap.is_over:
+                    self._end_stream()
+                    return True
+                return took
+            except HeadraceError as error:
+                self.failed = error
                 self._end_stream()
+                self.stop()
                 return True
-            return took
-        except HeadraceError as error:
-            self.failed = error
-            self._end_stream()
-            self.stop()
-            return True
-        except BaseException as error:  # on_malformed, or Ctrl-C
-            self.failed = error
-            return True
+            except BaseException as error:  # on_malformed, or Ctrl-C
+                self.failed = error
+                return True
 
     def _feed(self, lines: bytes | None) -> bool:
         """Parses what must be seen before; False if there is nothing."""

@@ -38,7 +38,7 @@ enum Entry {
     Malformed(Box<Malformed>),
 }
 
-/// The texts of a stamp, where they stand: session, message, time, model, parent.
+/// Where the [`texts`](Stamp::texts) of a stamp stand.
 type Marks = [Option<Range<usize>>; 5];
 
 /// The update of an event, without a tie to its record.
@@ -166,13 +166,7 @@ impl Backlog {
 
     /// The place of the stamp's texts among the marks. What is as it was in the chunk before is not put down again.
     fn mark(&mut self, stamp: &Stamp<'_>) -> usize {
-        let texts = [
-            &stamp.session_id,
-            &stamp.message_id,
-            &stamp.timestamp,
-            &stamp.model,
-            &stamp.parent,
-        ];
+        let texts = stamp.texts();
         let text_of = |mark: &Option<Range<usize>>| mark.clone().map(|mark| &self.text[mark]);
         let last = self.marks.last();
         let is_last = last.is_some_and(|last| {
@@ -264,19 +258,21 @@ impl Kept {
 
     fn tell(&self, stamp: &Stamp<'_>, place: Place, output: &mut dyn Output) {
         let facts = Facts::default();
+        let chunk = |kind, content, retract, block| {
+            Update::Chunk(Chunk {
+                kind,
+                content,
+                retract,
+                block,
+            })
+        };
         let update = match self {
-            Kept::Text(kind, text, retract, block) => Update::Chunk(Chunk {
-                kind: *kind,
-                content: Content::Text(text),
-                retract: *retract,
-                block: *block,
-            }),
-            Kept::Image(kind, image, retract, block) => Update::Chunk(Chunk {
-                kind: *kind,
-                content: Content::Image(image),
-                retract: *retract,
-                block: *block,
-            }),
+            Kept::Text(kind, text, retract, block) => {
+                chunk(*kind, Content::Text(text), *retract, *block)
+            }
+            Kept::Image(kind, image, retract, block) => {
+                chunk(*kind, Content::Image(image), *retract, *block)
+            }
             Kept::ToolCall {
                 id,
                 name,

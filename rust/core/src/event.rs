@@ -117,20 +117,24 @@ impl<'a> Stamp<'a> {
         }
     }
 
+    /// What it says besides `extra`.
+    pub(crate) fn texts(&self) -> [&Option<Text<'a>>; 5] {
+        [
+            &self.session_id,
+            &self.message_id,
+            &self.timestamp,
+            &self.model,
+            &self.parent,
+        ]
+    }
+
     /// The thread that the line belongs to.
     pub fn thread(&self) -> Option<&str> {
         self.parent.as_deref()
     }
 
     pub(crate) fn is_lossy(&self) -> bool {
-        let texts = [
-            &self.session_id,
-            &self.message_id,
-            &self.timestamp,
-            &self.model,
-            &self.parent,
-        ];
-        texts.into_iter().flatten().any(Text::is_lossy)
+        self.texts().into_iter().flatten().any(Text::is_lossy)
             || self
                 .extra
                 .iter()

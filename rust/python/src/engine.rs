@@ -416,9 +416,7 @@ impl Engine {
         let Some((source, pool)) = self.pull.lend() else {
             return false;
         };
-        match self.parsing.go_early(Work::Source(source), pool) {
-            Ok(()) => true,
-            Err(_) => false, // can't be: the parser is here
-        }
+        let early = self.parsing.go_early(Work::Source(source), pool);
+        early.is_ok() // it is: the parser is here
     }
 }

@@ -4,6 +4,8 @@
 //! that, so the next pieces are decoded meanwhile by threads that all sources of the process share. A piece that none of
 //! them has begun with is parsed as if they weren't there, and no result tells the difference.
 //!
+//! What else may be done before it is asked for, by whoever takes the pieces, is handed over as [`Early`].
+//!
 //! Only files are read ahead, and not their first [`SLOW_START`]: a stream is parsed as it comes, and a short file is
 //! done before a thread would have woken up.
 

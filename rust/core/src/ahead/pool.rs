@@ -39,9 +39,11 @@ impl Pool {
             let cores = thread::available_parallelism().map_or(1, NonZero::get);
             (cores - 1).min(MAX_THREADS)
         });
-        if threads == 0 {
-            return None;
-        }
+        (threads > 0).then(|| Pool::with(threads))?
+    }
+
+    /// One with so many threads.
+    pub(super) fn with(threads: usize) -> Option<Pool> {
         let threads = ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|_| "headrace-decode".to_owned())

@@ -481,15 +481,11 @@ impl<'a> Failure<'a> {
 
     /// The same without a tie to its record.
     pub(super) fn into_static(self) -> Failure<'static> {
-        let own = |item: Data<'_>| Data::Raw(item.to_raw().into_vec().into());
+        let own = |(key, item): (_, Data<'_>)| (key, item.to_static());
         Failure {
-            message: self.message.into_string().into(),
-            name: self.name.map(|name| name.into_string().into()),
-            extra: self
-                .extra
-                .into_iter()
-                .map(|(key, item)| (key, own(item)))
-                .collect(),
+            message: self.message.to_static(),
+            name: self.name.as_ref().map(Text::to_static),
+            extra: self.extra.into_iter().map(own).collect(),
         }
     }
 }

@@ -712,7 +712,7 @@ impl Pi {
 impl FailedCall {
     fn of(block: Value<'_>, out: &mut Emitter<'_>) -> Option<FailedCall> {
         let input = match block.get("arguments") {
-            Some(arguments) => Data::Raw(Data::Wire(arguments).to_raw().into_vec().into()),
+            Some(arguments) => Data::Wire(arguments).to_static(),
             None => Data::Null,
         };
         Some(FailedCall {
