@@ -112,6 +112,14 @@ fn is_same(one: &str, other: &str) -> bool {
     one.len() == other.len() && (one.is_empty() || one == other)
 }
 
+/// Where a block is, as long as nothing else is said.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockAt {
+    thread: usize,
+    kind: Kind,
+    at: usize,
+}
+
 /// Key of the block that forwarded chunks go on with.
 const FORWARDED: &str = "forwarded";
 
@@ -205,6 +213,39 @@ impl Memory {
     /// Of the last record: where what the end of the stream brings is said to stand.
     pub fn place(&self) -> Place {
         self.place
+    }
+
+    /// The block with this number, if streamed text that comes next need only be put behind it: it is the last of its
+    /// thread and kind, and no half of a character waits in it.
+    pub(crate) fn last_block(&self, kind: Kind, number: u32) -> Option<BlockAt> {
+        let mut logs = self
+            .threads
+            .iter()
+            .map(|thread| &thread.logs[kind as usize]);
+        let is_mine = |log: &TextLog| log.blocks.last().is_some_and(|last| last.number == number);
+        let thread = logs.position(is_mine)?;
+        let blocks = &self.threads[thread].logs[kind as usize].blocks;
+        let last = blocks
+            .last()
+            .filter(|last| last.shown && last.half.is_none());
+        last.map(|_| BlockAt {
+            thread,
+            kind,
+            at: blocks.len() - 1,
+        })
+    }
+
+    /// The text of that block.
+    #[inline]
+    pub(crate) fn text_of(&mut self, block: BlockAt) -> Option<&mut String> {
+        let BlockAt { thread, kind, at } = block;
+        let log = &mut self.threads.get_mut(thread)?.logs[kind as usize];
+        Some(&mut log.blocks.get_mut(at)?.text)
+    }
+
+    /// Notes where the last record stands.
+    pub(crate) fn go_to(&mut self, place: Place) {
+        self.place = place;
     }
 
     #[inline]

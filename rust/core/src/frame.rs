@@ -192,6 +192,21 @@ impl Framer {
         self.line(body, body.len() as u64, true)
     }
 
+    /// Number and offset of the next line, when the framer [is between lines](Framer::is_between_lines).
+    pub fn next(&self) -> (u64, u64) {
+        (self.number + 1, self.offset)
+    }
+
+    /// Goes over so many whole lines of so many bytes, none of them too long.
+    pub fn pass(&mut self, lines: u64, bytes: u64) {
+        self.number += lines;
+        self.offset += bytes;
+    }
+
+    pub fn max_line_bytes(&self) -> u64 {
+        self.max_line_bytes
+    }
+
     /// Gives `sink` the last line, when the stream does not end with LF.
     pub fn close<E: From<SourceError>>(&mut self, sink: &mut impl Lines<E>) -> Result<(), E> {
         if self.at_start {

@@ -7,9 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::data::Data;
 use crate::detect::{Detection, Detector};
 use crate::dialect::{self, BoxedMapper, Dialect, Outcome};
-use crate::emit::{Emitter, Memory};
-use crate::event::{Event, Kinds, Sink};
-use crate::json::{Decoded, Tape, Value};
+use crate::emit::{BlockAt, Emitter, Memory};
+use crate::event::{Chunk, Content, Event, Kind, Kinds, Place, Sink, Update};
+use crate::json::{Decoded, Doc, Expected, Form, Forms, Row, Tape, Value};
 use crate::record::{Consumer, Error, Intake, Options, Record};
 use crate::report::{Malformed, Report};
 use crate::run::{Exit, Known, Reducer, ResultLimit};
@@ -53,10 +53,18 @@ struct Stream {
     waiting: Vec<Waiting>,
     mapping: Option<Mapping>,
     reducer: Reducer,
+    /// What the last record said, if the next ones may go on with it.
+    #[serde(skip)]
+    flow: Option<Flow>,
+    #[serde(skip)]
+    series: Expected,
     /// The malformed lines since the last record.
     tail: Vec<Malformed>,
     closed: bool,
 }
+
+/// Events that come in series.
+const TEXTS: [Kind; 2] = [Kind::Message, Kind::Thought];
 
 /// Lines of text after the last record that a mapper may look at.
 const MAX_TAIL: usize = 100;
@@ -64,6 +72,56 @@ const MAX_TAIL: usize = 100;
 struct Mapping {
     mapper: BoxedMapper,
     memory: Memory,
+    /// Of the dialect's series.
+    forms: Forms,
+}
+
+/// The text that a record of a series added to a block: it may go on without mapper, emitter and reducer.
+struct Flow {
+    /// Number of the pattern that the record fits.
+    pattern: u32,
+    form: Form,
+    /// What is the same in the records that go on with it.
+    same: Vec<Box<[u8]>>,
+    block: BlockAt,
+    said: Said,
+}
+
+/// Text that an event adds to a block.
+#[derive(Clone, Copy)]
+struct Said {
+    kind: Kind,
+    /// Number of the block.
+    block: u32,
+    /// It is of the main agent.
+    is_main: bool,
+}
+
+impl Flow {
+    /// None: what comes next is read as any other record.
+    fn new(json: &Doc<'_>, forms: &mut Forms, memory: &Memory, said: Said) -> Option<Flow> {
+        let pattern = json.fitted()?.pattern();
+        let form = forms.of(json)?;
+        Some(Flow {
+            pattern: pattern.number(),
+            form,
+            same: form.same(json).map(Box::from).collect(),
+            block: memory.last_block(said.kind, said.block)?,
+            said,
+        })
+    }
+
+    /// Whether a record differs in nothing that matters but the text.
+    #[inline]
+    fn is_like(&self, json: &Doc<'_>) -> bool {
+        let pattern = json.fitted().map(|fitted| fitted.pattern().number());
+        pattern == Some(self.pattern)
+            && self
+                .form
+                .same(json)
+                .zip(&self.same)
+                .all(|(one, other)| *one == **other)
+    }
 }
 
 impl Serialize for Mapping {
@@ -77,7 +135,17 @@ impl<'de> Deserialize<'de> for Mapping {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (memory, mapper) = <(Memory, Vec<u8>)>::deserialize(deserializer)?;
         let mapper = (memory.dialect.mapper.load)(&mapper).map_err(D::Error::custom)?;
-        Ok(Mapping { mapper, memory })
+        Ok(Mapping::new(mapper, memory))
+    }
+}
+
+impl Mapping {
+    fn new(mapper: BoxedMapper, memory: Memory) -> Self {
+        Mapping {
+            mapper,
+            forms: Forms::new(memory.dialect.series),
+            memory,
+        }
     }
 }
 
@@ -104,6 +172,8 @@ impl Parser {
             waiting: Vec::new(),
             mapping: None,
             reducer: Reducer::default(),
+            flow: None,
+            series: Expected::default(),
             tail: Vec::new(),
             closed: false,
         };
@@ -135,6 +205,7 @@ impl Parser {
     /// From now on the output gets each record too, before its events.
     pub fn with_records(mut self) -> Self {
         self.stream.records = true;
+        self.stream.series = Expected::default();
         self
     }
 
@@ -200,14 +271,9 @@ impl Parser {
             tail,
             ..
         } = &mut self.stream;
-        if let Some(Mapping { mapper, memory }) = mapping {
+        if let Some(Mapping { mapper, memory, .. }) = mapping {
             let last = memory.place();
-            let mut tee = Tee {
-                reducer,
-                kinds: *kinds,
-                output,
-                told: false,
-            };
+            let mut tee = Tee::new(reducer, *kinds, output);
             if let Some(first) = tail.first() {
                 let lines: Vec<&str> = tail.iter().map(|line| line.text.as_str()).collect();
                 let mut emitter = Emitter::new(memory, &mut tee, first.place());
@@ -221,6 +287,16 @@ impl Parser {
             }
         }
         Ok(())
+    }
+
+    /// The series of the dialect as soon as it is known, if nobody wants their events one by one.
+    pub fn series(&self) -> Expected {
+        self.stream.series.clone()
+    }
+
+    /// Whether [`feed_decoded`](Parser::feed_decoded) may be told of rows.
+    pub fn takes_rows(&self) -> bool {
+        self.stream.series.get().is_some()
     }
 
     /// How many bytes were fed.
@@ -247,6 +323,9 @@ impl Parser {
         let sound = intake.is_sound()
             && stream.reducer.is_sound()
             && known.is_none_or(|known| known.memory.is_sound(stream.reducer.room()));
+        if let Some(dialect) = stream.dialect() {
+            stream.expect(dialect);
+        }
         (sound && rest.is_empty()).then_some(parser)
     }
 
@@ -305,7 +384,17 @@ impl Consumer<Error> for Line<'_> {
         Ok(())
     }
 
+    #[inline]
+    fn goes_on(&mut self, json: &Doc<'_>, place: Place) -> bool {
+        self.stream.goes_on(json, place)
+    }
+
+    fn row(&mut self, row: &Row<'_>, place: Place) -> bool {
+        self.stream.row(row, place)
+    }
+
     fn malformed(&mut self, line: &Malformed) -> Result<(), Error> {
+        self.stream.flow = None;
         if self.stream.tail.len() < MAX_TAIL {
             self.stream.tail.push(line.clone());
         }
@@ -327,13 +416,43 @@ struct Tee<'p> {
     reducer: &'p mut Reducer,
     kinds: Kinds,
     output: &'p mut dyn Output,
-    /// An event came.
-    told: bool,
+    /// How many events came.
+    told: u32,
+    /// What the last one said.
+    text: Option<Said>,
+}
+
+impl<'p> Tee<'p> {
+    fn new(reducer: &'p mut Reducer, kinds: Kinds, output: &'p mut dyn Output) -> Self {
+        Tee {
+            reducer,
+            kinds,
+            output,
+            told: 0,
+            text: None,
+        }
+    }
 }
 
 impl Sink for Tee<'_> {
     fn take(&mut self, event: &Event<'_>) {
-        self.told = true;
+        self.told += 1;
+        self.text = match event.update {
+            Update::Chunk(Chunk {
+                kind,
+                content: Content::Text(_),
+                retract: 0,
+                block,
+            }) => {
+                let is_main = event.stamp.thread().is_none();
+                Some(Said {
+                    kind,
+                    block,
+                    is_main,
+                })
+            }
+            _ => None,
+        };
         self.reducer.take(event);
         if self.kinds.has(event.kind()) {
             self.output.take(event);
@@ -400,38 +519,98 @@ impl Stream {
         }
     }
 
+    /// Says what series there are, if nobody wants their records or events.
+    fn expect(&self, dialect: &'static Dialect) {
+        let is_wanted = self.records || TEXTS.iter().any(|kind| self.kinds.has(*kind));
+        if !is_wanted && !dialect.series.is_empty() {
+            self.series.get_or_init(|| dialect.series);
+        }
+    }
+
     fn decide(&mut self, found: Detection) {
-        self.mapping = Some(Mapping {
-            mapper: (found.dialect.mapper.new)(),
-            memory: Memory::new(found.dialect),
-        });
+        self.expect(found.dialect);
+        let mapper = (found.dialect.mapper.new)();
+        self.mapping = Some(Mapping::new(mapper, Memory::new(found.dialect)));
         self.detection = Some(found);
+    }
+
+    /// Takes a record that says nothing but more of the text that the last one said.
+    #[inline]
+    fn goes_on(&mut self, json: &Doc<'_>, place: Place) -> bool {
+        let (Some(flow), Some(Mapping { memory, .. })) = (&self.flow, &mut self.mapping) else {
+            return false;
+        };
+        let Some(text) = memory.text_of(flow.block).filter(|_| flow.is_like(json)) else {
+            return false;
+        };
+        let before = text.len();
+        if !flow.form.push_text(json, text) {
+            return false;
+        }
+        let Said {
+            kind,
+            block,
+            is_main,
+        } = flow.said;
+        self.reducer
+            .go_on(kind, block, &text[before..], is_main, place);
+        memory.go_to(place);
+        true
+    }
+
+    /// As `goes_on`, of a row of records.
+    fn row(&mut self, row: &Row<'_>, place: Place) -> bool {
+        let (Some(flow), Some(Mapping { memory, .. })) = (&self.flow, &mut self.mapping) else {
+            return false;
+        };
+        let Some(text) = memory
+            .text_of(flow.block)
+            .filter(|_| flow.pattern == row.pattern)
+        else {
+            return false;
+        };
+        text.push_str(row.text);
+        let Said {
+            kind,
+            block,
+            is_main,
+        } = flow.said;
+        self.reducer.go_on(kind, block, row.text, is_main, place);
+        memory.go_to(place);
+        true
     }
 
     fn map(&mut self, record: &Record<'_>, report: &mut Report, output: &mut dyn Output) {
         if self.records {
             output.record(record);
         }
-        let Some(Mapping { mapper, memory }) = &mut self.mapping else {
+        let Some(Mapping {
+            mapper,
+            memory,
+            forms,
+        }) = &mut self.mapping
+        else {
             let kind = record.native_type();
             report.unknown_type(record, kind.map(|kind| kind.lossy()).as_deref());
             return;
         };
-        let mut tee = Tee {
-            reducer: &mut self.reducer,
-            kinds: self.kinds,
-            output,
-            told: false,
-        };
+        let mut tee = Tee::new(&mut self.reducer, self.kinds, output);
         let mut emitter = Emitter::new(memory, &mut tee, record.place());
         let outcome = mapper.map(record, &mut emitter);
         if emitter.is_lossy() && !record.lossy {
             report.lossy_record(); // the intake has counted the others
         }
+        let Tee { told, text, .. } = tee;
+        self.flow = match text {
+            Some(text) if told == 1 && !self.records && !self.kinds.has(text.kind) => {
+                Flow::new(&record.json, forms, memory, text)
+            }
+            _ => None,
+        };
         match outcome {
             Outcome::Mapped => report.event(record),
             // what it is for says nothing, but what stands around it, or that it comes now, made an event
-            Outcome::Ignored(_) if tee.told => report.event(record),
+            Outcome::Ignored(_) if told > 0 => report.event(record),
             Outcome::Ignored(rule) => report.ignore(record, rule),
             Outcome::Unknown => {
                 let kind = record.native_type();
@@ -444,6 +623,7 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::{Decoder, Stretch};
 
     const STREAM: &[u8] = b"\xef\xbb\xbf\
         {\"type\": \"tool_call\", \"id\": \"1\", \"name\": \"execute\", \"args\": {\"command\": \"ls\"}}\n\
@@ -473,5 +653,112 @@ mod tests {
             assert!(Parser::restore(&snapshot[..snapshot.len() - 1]).is_none());
         }
         assert_eq!(run(stopped), run(whole));
+    }
+
+    /// Deltas of which most go on with the one before, in an order that the seed tells. `ends` has what stands before and
+    /// behind the index and the text of each.
+    fn deltas(ends: [[&str; 3]; 2], mut seed: u64) -> Vec<u8> {
+        let mut below = |bound: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % bound
+        };
+        let texts = [
+            "a",
+            " word",
+            "\\n",
+            "é",
+            "\\ud83d\\ude00",
+            "one \\\"two\\\"",
+        ];
+        let odd = ["", "\\ud83d", "\\ude00"];
+        let mut stream = String::new();
+        let (mut index, mut which) = (0, 0);
+        for _ in 0..400 {
+            match below(12) {
+                0 => index = below(3),
+                1 => which = below(2) as usize,
+                2 => stream
+                    .push_str(["oops\n", "\n", "[1]\n", "{\"type\":\"x\"}\n"][below(4) as usize]),
+                _ => {}
+            }
+            let text = match below(20) {
+                0 => odd[below(3) as usize],
+                _ => texts[below(6) as usize],
+            };
+            let [before, between, behind] = ends[which];
+            let end = ["\n", "\n", "\r\n"][below(3) as usize];
+            stream.extend([before, &index.to_string(), between, text, behind, end]);
+        }
+        stream.into_bytes()
+    }
+
+    /// The run and the report of a stream in pieces that were decoded before; how many rows were among them.
+    fn decoded(stream: &[u8], dialect: &'static Dialect, size: usize) -> (String, usize) {
+        let mut parser = Parser::new(Some(dialect), Kinds::NONE, Options::default());
+        let (mut decoder, mut piece) = (Decoder::new(), Decoded::default());
+        let mut forms = parser.series().get().map(|series| Forms::new(series));
+        let mut rows = 0;
+        for chunk in stream.chunks(size) {
+            piece.fill(chunk);
+            piece.decode(&mut decoder, forms.as_mut());
+            let stretches = piece.stretches(0);
+            rows += stretches.filter(|it| matches!(it, Stretch::Row(_))).count();
+            parser
+                .feed_decoded(&piece, 0, usize::MAX, &mut NoOutput)
+                .unwrap();
+        }
+        (told(parser), rows)
+    }
+
+    fn told(mut parser: Parser) -> String {
+        parser.close(&mut NoOutput).unwrap();
+        let run = parser.run(&Exit::default()).to_raw();
+        format!("{:?} {}", parser.report(), String::from_utf8_lossy(&run))
+    }
+
+    #[test]
+    fn a_row_says_what_its_records_say() {
+        let pi = [
+            [
+                r#"{"type":"message_update","assistantMessageEvent":{"type":"text_delta","contentIndex":"#,
+                r#","delta":""#,
+                r#""}}"#,
+            ],
+            [
+                r#"{"type":"message_update","assistantMessageEvent":{"type":"thinking_delta","contentIndex":"#,
+                r#","delta":""#,
+                r#""}}"#,
+            ],
+        ];
+        let claude = [
+            [
+                r#"{"type":"stream_event","event":{"type":"content_block_delta","index":"#,
+                r#","delta":{"type":"text_delta","text":""#,
+                r#""}},"session_id":"s","parent_tool_use_id":null,"api_message_id":"m"}"#,
+            ],
+            [
+                r#"{"type":"stream_event","event":{"type":"content_block_delta","index":"#,
+                r#","delta":{"type":"text_delta","text":""#,
+                r#""}},"session_id":"s","parent_tool_use_id":"c","api_message_id":"m"}"#,
+            ],
+        ];
+        for (name, ends) in [("pi", pi), ("claude", claude)] {
+            let dialect = dialect::named(name).unwrap();
+            let parser = |kinds| Parser::new(Some(dialect), kinds, Options::default());
+            for seed in 0..40 {
+                let stream = deltas(ends, seed);
+                let mut one_by_one = parser(Kinds::EVENTS);
+                one_by_one.feed(&stream, &mut NoOutput).unwrap();
+                let want = told(one_by_one);
+                let mut in_rows = parser(Kinds::NONE);
+                in_rows.feed(&stream, &mut NoOutput).unwrap();
+                assert!(told(in_rows) == want, "{name} {seed}");
+                for size in [700, 5_000, usize::MAX] {
+                    let (told, rows) = decoded(&stream, dialect, size);
+                    assert!(told == want, "{name} {seed} in pieces of {size}");
+                    assert!(rows > 10);
+                }
+            }
+        }
     }
 }

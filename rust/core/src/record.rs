@@ -9,8 +9,8 @@ use std::fmt;
 use crate::event::Place;
 use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, Lines, MAX_TEXT_BYTES, Rest};
 use crate::json::{
-    Decoded, Decoder, Doc, JsonError, Known, Paths, Pattern, Plans, Reason, Spot, Str, Tape, Text,
-    Value,
+    Decoded, Decoder, Doc, JsonError, Known, Paths, Pattern, Plans, Reason, Row, Spot, Str,
+    Stretch, Tape, Text, Value,
 };
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
@@ -152,6 +152,18 @@ impl std::error::Error for Error {}
 pub trait Consumer<E> {
     /// Calls one of the three methods of the report for each record.
     fn record(&mut self, record: Record<'_>, report: &mut Report) -> Result<(), E>;
+
+    /// Takes a record that goes on with the one before it (see [`Series`](crate::json::Series)), if it knows what that
+    /// is; else [`record`](Consumer::record) is called.
+    #[inline]
+    fn goes_on(&mut self, _json: &Doc<'_>, _place: Place) -> bool {
+        false
+    }
+
+    /// As [`goes_on`](Consumer::goes_on), of a row of records; the place is that of the last.
+    fn row(&mut self, _row: &Row<'_>, _place: Place) -> bool {
+        false
+    }
 
     /// Called for each malformed line, before what is salvaged from it.
     fn malformed(&mut self, _line: &Malformed) -> Result<(), E> {
@@ -295,13 +307,23 @@ impl Intake {
         self.go_on()?;
         let (framer, mut lines) = self.reading(consumer);
         let mut size = 0;
-        for (at, (body, known)) in (from..).zip(piece.lines(from)) {
+        for (at, stretch) in (from..).zip(piece.stretches(from)) {
             if size >= about {
                 return Ok(Some(at));
             }
-            size += body.len() + 1;
-            let before = known.map_or(Before::Nothing, Before::Decoded);
-            lines.take(&framer.whole_line(body), before)?;
+            match stretch {
+                Stretch::Line(body, known) => {
+                    size += body.len() + 1;
+                    let before = known.map_or(Before::Nothing, Before::Decoded);
+                    lines.take(&framer.whole_line(body), before)?;
+                }
+                Stretch::Row(row) => {
+                    size += row.bytes.len();
+                    if !lines.take_row(&row, framer) {
+                        framer.feed(row.bytes, &mut lines)?;
+                    }
+                }
+            }
         }
         self.feed(piece.rest(), consumer).map(|()| None)
     }
@@ -394,6 +416,33 @@ impl<C> Reading<'_, C> {
             None => reader.read(line, before, failed, *consumer),
         }
     }
+
+    /// Takes the records of a row as one, if the consumer knows what they go on with.
+    fn take_row<E>(&mut self, row: &Row<'_>, framer: &mut Framer) -> bool
+    where
+        C: Consumer<E>,
+    {
+        let Reading {
+            reader, consumer, ..
+        } = self;
+        let (number, offset) = framer.next();
+        let (start, size) = row.last;
+        let place = Place {
+            line: number + row.count - 1,
+            offset: offset + start,
+            size,
+        };
+        let taken = reader.held.is_none()
+            && row.longest <= framer.max_line_bytes()
+            && consumer.row(row, place);
+        if taken {
+            framer.pass(row.count, row.bytes.len() as u64);
+            reader.report.lines += row.count;
+            reader.report.records += row.count;
+            reader.report.events(row.count, row.bytes.len() as u64);
+        }
+        taken
+    }
 }
 
 impl Reader {
@@ -414,6 +463,15 @@ impl Reader {
         self.at_start = false;
         self.report.lines += 1;
         self.report.records += 1;
+        let place = Place {
+            line: rest.number,
+            offset: rest.offset,
+            size: raw.len() as u64,
+        };
+        if consumer.goes_on(&json, place) {
+            self.report.events(1, share);
+            return Ok(Some(share));
+        }
         let [kind] = self.types.spots(&TYPE, &json);
         let record = Record {
             json,

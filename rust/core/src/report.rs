@@ -142,8 +142,14 @@ impl Report {
     /// A dialect knows this record.
     #[inline]
     pub fn event(&mut self, record: &Record<'_>) {
-        self.event_records += 1;
-        self.event_bytes += record.share;
+        self.events(1, record.share);
+    }
+
+    /// As [`event`](Report::event), of so many records that stand for so many bytes.
+    #[inline]
+    pub(crate) fn events(&mut self, records: u64, bytes: u64) {
+        self.event_records += records;
+        self.event_bytes += bytes;
     }
 
     /// A dialect knows this record and leaves it out, by a rule that it can name.

@@ -12,9 +12,9 @@ use std::sync::LazyLock;
 
 use headrace_core::dialect::Dialect;
 use headrace_core::event::{Event, Kind, Kinds, Sink};
-use headrace_core::json::{Decoder, JsonError, Paths, Value};
+use headrace_core::json::{Decoded, Decoder, Forms, JsonError, Paths, Value};
 use headrace_core::parser::{NoOutput, Output, Parser};
-use headrace_core::record::{Options, Record};
+use headrace_core::record::{Error, Options, Record};
 use headrace_core::report::Malformed;
 use headrace_core::run::Exit;
 use maker::{Maker, Shape, made_up, shapes_of};
@@ -98,6 +98,19 @@ pub fn check(input: &[u8]) {
     let with = read(parser(), &stream, chunk);
     let without = read(parser().without_templates(), &stream, chunk);
     assert_eq!(with, without, "{}", stream.escape_ascii());
+    // For the run alone, the mapper does not see every record.
+    let silent = || {
+        let options = Options {
+            strict,
+            ..Options::default()
+        };
+        Parser::new(dialect, Kinds::NONE, options)
+    };
+    let want = read(silent().without_templates(), &stream, chunk);
+    let run = read(silent(), &stream, chunk);
+    assert_eq!(run, want, "{}", stream.escape_ascii());
+    let run = read_decoded(silent(), &stream, chunk);
+    assert_eq!(run, want, "in rows: {}", stream.escape_ascii());
 }
 
 const PATHS: [&[&str]; 5] = [
@@ -178,11 +191,38 @@ fn scalars<'a>(value: Value<'a>) -> impl PartialEq + 'a {
 }
 
 /// All that comes out of a parser, in one text.
-fn read(mut parser: Parser, stream: &[u8], chunk: usize) -> String {
+fn read(parser: Parser, stream: &[u8], chunk: usize) -> String {
+    let mut chunks = stream.chunks(chunk);
+    tell(parser, |parser, told| {
+        chunks.try_for_each(|chunk| parser.feed(chunk, told))
+    })
+}
+
+/// The same of a parser that gets pieces which were decoded before.
+fn read_decoded(parser: Parser, stream: &[u8], chunk: usize) -> String {
+    let (mut decoder, mut piece) = (Decoder::new(), Decoded::default());
+    let mut forms = None;
+    let mut chunks = stream.chunks(chunk);
+    tell(parser, |parser, told| {
+        chunks.try_for_each(|chunk| {
+            if let Some(series) = parser.series().get() {
+                forms.get_or_insert_with(|| Forms::new(series));
+            }
+            piece.fill(chunk);
+            piece.decode(&mut decoder, forms.as_mut());
+            let rest = parser.feed_decoded(&piece, 0, usize::MAX, told)?;
+            assert_eq!(rest, None);
+            Ok(())
+        })
+    })
+}
+
+fn tell(
+    mut parser: Parser,
+    feed: impl FnOnce(&mut Parser, &mut Told) -> Result<(), Error>,
+) -> String {
     let mut told = Told(String::new());
-    let fed = stream
-        .chunks(chunk)
-        .try_for_each(|chunk| parser.feed(chunk, &mut told));
+    let fed = feed(&mut parser, &mut told);
     let result = fed.and_then(|()| parser.close(&mut told));
     let Told(mut text) = told;
     let exit = Exit::default();

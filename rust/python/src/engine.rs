@@ -293,13 +293,16 @@ impl Engine {
     // ---------------------------------------------------------------- pulling from a source
 
     fn attach_path(&mut self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        self.pull.attach(Feed::path(py, path)?);
+        let series = self.parsing.parser(py)?.series();
+        self.pull.attach(Feed::path(py, path, series)?);
         Ok(())
     }
 
     #[cfg(unix)]
     fn attach_descriptor(&mut self, py: Python<'_>, number: i32, name: &str) -> PyResult<()> {
-        self.pull.attach(Feed::descriptor(py, number, name)?);
+        let series = self.parsing.parser(py)?.series();
+        self.pull
+            .attach(Feed::descriptor(py, number, name, series)?);
         Ok(())
     }
 

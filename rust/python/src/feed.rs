@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use headrace_core::ahead::{Ahead, Piece, Pool};
 use headrace_core::frame::whole_lines;
-use headrace_core::json::Decoded;
+use headrace_core::json::{Decoded, Expected};
 use headrace_core::source::{Decoder, Source, SourceError};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyStopIteration;
@@ -44,23 +44,23 @@ pub enum Feed {
 }
 
 impl Feed {
-    /// A file by its path.
-    pub fn path(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+    /// A file by its path. For `series`, see [`Ahead::new`].
+    pub fn path(py: Python<'_>, path: PathBuf, series: Expected) -> PyResult<Self> {
         let source = py.detach(|| Source::open(&path));
         let source = source.map_err(|error| errors::from_source(py, &error))?;
-        Ok(Feed::native(source))
+        Ok(Feed::native(source, series))
     }
 
-    fn native(source: Source) -> Self {
+    fn native(source: Source, series: Expected) -> Self {
         Feed::Native {
-            source: Box::new(Ahead::new(source)),
+            source: Box::new(Ahead::new(source, series)),
             at: None,
         }
     }
 
     /// A file descriptor, which stays open and the caller's.
     #[cfg(unix)]
-    pub fn descriptor(py: Python<'_>, number: i32, name: &str) -> PyResult<Self> {
+    pub fn descriptor(py: Python<'_>, number: i32, name: &str, series: Expected) -> PyResult<Self> {
         use std::os::fd::BorrowedFd;
         // SAFETY: the number is only used to duplicate the descriptor, which fails if it is not open.
         let copy = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned();
@@ -69,7 +69,7 @@ impl Feed {
             let error = SourceError::Open { name, error };
             errors::from_source(py, &error)
         })?);
-        Ok(Feed::native(Source::reader(file, name)))
+        Ok(Feed::native(Source::reader(file, name), series))
     }
 
     /// An iterator of bytes-like chunks.

@@ -110,7 +110,7 @@ pub struct Builder {
     records: Vec<Prototype>,
     shapes: Shapes,
     /// Where strings with escapes are decoded.
-    decoded: Vec<u8>,
+    decoded: String,
     /// Those of the objects that are being built, the outer ones' first.
     values: Vec<Py<PyAny>>,
     /// Of text chunks; those that came last are first.

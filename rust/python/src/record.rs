@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 
-use headrace_core::json::{Kept, Value};
+use headrace_core::json::{Expected, Kept, Value};
 use headrace_core::reader::{self, Records};
 use headrace_core::record::{self, Options, native_type};
 use headrace_core::report::Malformed;
@@ -265,13 +265,14 @@ impl Reader {
     }
 
     fn attach_path(&mut self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        self.pull.attach(Feed::path(py, path)?);
+        self.pull.attach(Feed::path(py, path, Expected::default())?);
         Ok(())
     }
 
     #[cfg(unix)]
     fn attach_descriptor(&mut self, py: Python<'_>, number: i32, name: &str) -> PyResult<()> {
-        self.pull.attach(Feed::descriptor(py, number, name)?);
+        self.pull
+            .attach(Feed::descriptor(py, number, name, Expected::default())?);
         Ok(())
     }
 

@@ -24,7 +24,7 @@ use memchr::memrchr;
 pub use early::{Early, Gone};
 pub use pool::Pool;
 
-use crate::json::{Decoded, Decoder};
+use crate::json::{Decoded, Decoder, Expected, Forms};
 use crate::source::{Extent, Source, SourceError};
 
 /// What is parsed before anything is decoded ahead.
@@ -80,20 +80,25 @@ enum Raw {
 /// What decoding takes, to be used again. Nobody ever waits for it: a fork may leave it locked.
 #[derive(Default)]
 struct Workshop {
-    /// Those have seen parts of the source.
-    decoders: Mutex<Vec<Decoder>>,
+    /// Those have seen parts of the source, and of the patterns that they found in them know the forms.
+    decoders: Mutex<Vec<(Decoder, Option<Forms>)>>,
     room: Mutex<Vec<Decoded>>,
+    series: Expected,
 }
 
 impl Ahead {
-    pub fn new(source: Source) -> Self {
+    /// Records of `series` may be told of as rows.
+    pub fn new(source: Source, series: Expected) -> Self {
         Ahead {
             source,
             given: 0,
             jobs: VecDeque::new(),
             current: None,
             rest: Vec::new(),
-            workshop: Arc::default(),
+            workshop: Arc::new(Workshop {
+                series,
+                ..Workshop::default()
+            }),
             pool: None,
             busy: 0,
             done: false,
@@ -218,11 +223,14 @@ impl Job {
         if self.taken.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut decoder: Decoder = take_out(&workshop.decoders);
+        let (mut decoder, mut forms): (Decoder, Option<Forms>) = take_out(&workshop.decoders);
         let mut decoded: Decoded = take_out(&workshop.room);
+        if let (None, Some(series)) = (&forms, workshop.series.get()) {
+            forms = Some(Forms::new(series));
+        }
         decoded.fill(self.raw.bytes());
-        decoded.decode(&mut decoder);
-        put_back(&workshop.decoders, Some(decoder));
+        decoded.decode(&mut decoder, forms.as_mut());
+        put_back(&workshop.decoders, Some((decoder, forms)));
         let _ = self.decoded.set(decoded); // only who has taken it sets it
     }
 }
@@ -313,7 +321,7 @@ mod tests {
     /// Through pieces; how many of them were decoded ahead.
     fn ahead(source: Source, about: usize) -> (Seen, usize) {
         let (mut intake, mut seen) = (intake(), Seen::default());
-        let (mut source, mut decoded) = (Ahead::new(source), 0);
+        let (mut source, mut decoded) = (Ahead::new(source, Expected::default()), 0);
         while source.advance().unwrap() {
             match source.piece() {
                 Some(Piece::Bytes(bytes)) => intake.feed(bytes, &mut seen).unwrap(),
@@ -412,7 +420,7 @@ mod tests {
         let path = folder.path().join("long");
         let file = fs::File::create(&path).unwrap();
         file.set_len(150 << 20).unwrap(); // of zeros, which take no room on most disks
-        let mut source = Ahead::new(Source::open(&path).unwrap());
+        let mut source = Ahead::new(Source::open(&path).unwrap(), Expected::default());
         let mut size = 0;
         while source.advance().unwrap() {
             assert_eq!(source.rest.capacity(), 0);
@@ -426,7 +434,7 @@ mod tests {
     #[test]
     fn a_stream_is_handed_out_as_it_comes() {
         let (read, mut write) = std::io::pipe().unwrap();
-        let mut source = Ahead::new(Source::reader(read, "pipe"));
+        let mut source = Ahead::new(Source::reader(read, "pipe"), Expected::default());
         for part in [&b"{\"type\":"[..], b"\"a\"}\n{", b"}\n"] {
             write.write_all(part).unwrap();
             // The first bytes are looked at before they are handed out.
@@ -446,7 +454,7 @@ mod tests {
         packer.write_all(&stream("")).unwrap();
         let packed = packer.finish().unwrap();
         fs::write(&path, &packed[..packed.len() / 2]).unwrap();
-        let mut source = Ahead::new(Source::open(&path).unwrap());
+        let mut source = Ahead::new(Source::open(&path).unwrap(), Expected::default());
         let mut size = 0;
         let error = loop {
             match source.advance() {
@@ -474,7 +482,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, "{}\n").unwrap();
-        let mut source = Ahead::new(Source::open(&path).unwrap());
+        let mut source = Ahead::new(Source::open(&path).unwrap(), Expected::default());
         source.jobs.push_back(Arc::new(job));
         assert!(source.advance().unwrap());
         assert!(matches!(source.piece(), Some(Piece::Bytes(b"{}\n"))));

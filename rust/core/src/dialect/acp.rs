@@ -37,6 +37,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "acp",
     sign,
     mapper: Make::of::<Acp>(),
+    series: &[],
 };
 
 /// Error codes of answers to other requests than the prompt: no such method, bad params, no such thing, bad JSON.

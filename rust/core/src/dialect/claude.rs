@@ -16,7 +16,7 @@ use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, has_any
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Kind, PlanEntry, Stamp, State, Usage};
-use crate::json::{Paths, Pattern, Plans, Spot, Text, Value};
+use crate::json::{Paths, Pattern, Plans, Series, Spot, Text, Value};
 use crate::number::{Number, count, price};
 use crate::record::Record;
 
@@ -24,6 +24,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "claude",
     sign,
     mapper: Make::of::<Claude>(),
+    series: SERIES,
 };
 
 // model calls that only its totals have
@@ -114,6 +115,33 @@ const STREAM: [&[&str]; 10] = [
     &["api_message_id"],
     &["session_id"],
     &["timestamp"],
+    &["parent_tool_use_id"],
+];
+/// Deltas of one block.
+const SERIES: &[Series] = &[
+    Series {
+        is: &[
+            (&["type"], &["stream_event"]),
+            (&["event", "type"], &["content_block_delta"]),
+            (&["event", "delta", "type"], &["text_delta"]),
+        ],
+        text: &["event", "delta", "text"],
+        same: SAME,
+    },
+    Series {
+        is: &[
+            (&["type"], &["stream_event"]),
+            (&["event", "type"], &["content_block_delta"]),
+            (&["event", "delta", "type"], &["thinking_delta"]),
+        ],
+        text: &["event", "delta", "thinking"],
+        same: SAME,
+    },
+];
+const SAME: &[&[&str]] = &[
+    &["event", "index"],
+    &["api_message_id"],
+    &["session_id"],
     &["parent_tool_use_id"],
 ];
 /// How many texts a result may still repeat.
@@ -473,7 +501,9 @@ impl Claude {
             stamp.model = Some(model.as_str().into());
         }
         out.delta(chunk, index, text, &stamp);
-        self.last = None;
+        if chunk == Kind::Message {
+            self.last = None;
+        }
         Some(Outcome::Mapped)
     }
 

@@ -25,6 +25,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "claude-transcript",
     sign,
     mapper: Make::of::<Transcript>(),
+    series: &[],
 };
 
 /// Model calls that only its totals have.

@@ -27,6 +27,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "codex",
     sign,
     mapper: Make::of::<Codex>(),
+    series: &[],
 };
 
 fn is_item_record(kind: &str) -> bool {

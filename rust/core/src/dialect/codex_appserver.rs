@@ -25,6 +25,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "codex-appserver",
     sign,
     mapper: Make::of::<AppServer>(),
+    series: &[],
 };
 
 /// Heads of v2 methods that tell of threads.

@@ -23,6 +23,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "codex-rollout",
     sign,
     mapper: Make::of::<Rollout>(),
+    series: &[],
 };
 
 const IGNORED: &[(&str, &str)] = &[

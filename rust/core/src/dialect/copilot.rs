@@ -23,6 +23,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "copilot",
     sign,
     mapper: Make::of::<Copilot>(),
+    series: &[],
 };
 
 /// How the dotted types begin.

@@ -18,6 +18,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "copilot-session",
     sign,
     mapper: Make::of::<CopilotSession>(),
+    series: &[],
 };
 
 fn sign(record: Value<'_>) -> Option<Sign> {

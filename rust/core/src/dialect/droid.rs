@@ -26,6 +26,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "droid",
     sign,
     mapper: Make::of::<Droid>(),
+    series: &[],
 };
 
 /// Keys of the init record of Claude Code and those who copied it, none of which Droid prints.

@@ -21,6 +21,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "droid-session",
     sign,
     mapper: Make::of::<DroidSession>(),
+    series: &[],
 };
 
 const IGNORED: &[(&str, &str)] = &[

@@ -23,6 +23,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "evolve",
     sign,
     mapper: Make::of::<Evolve>(),
+    series: &[],
 };
 
 const KINDS: &[&str] = &[

@@ -21,6 +21,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "evosci",
     sign,
     mapper: Make::of::<Evosci>(),
+    series: &[],
 };
 
 const IGNORED: &[(&str, &str)] = &[

@@ -23,6 +23,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "gemini",
     sign,
     mapper: Make::of::<Gemini>(),
+    series: &[],
 };
 
 /// How the `error` records begin after which the run stops, although its `result` is a success.

@@ -25,6 +25,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "gemini-chat",
     sign,
     mapper: Make::of::<GeminiChat>(),
+    series: &[],
 };
 
 /// How user messages begin that the harness wrote.

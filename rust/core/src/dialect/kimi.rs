@@ -24,6 +24,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "kimi",
     sign,
     mapper: Make::of::<Kimi>(),
+    series: &[],
 };
 
 /// How a kimi-cli failure begins, and what it was; the last two are what kimi-code prints on stderr.

@@ -17,6 +17,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "kimi-context",
     sign,
     mapper: Make::of::<Context>(),
+    series: &[],
 };
 
 const IGNORED: &[(&str, &str)] = &[

@@ -25,6 +25,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "kimi-wire",
     sign,
     mapper: Make::of::<Wire>(),
+    series: &[],
 };
 
 const IGNORED: &[(&str, &str)] = &[

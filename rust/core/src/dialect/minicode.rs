@@ -23,6 +23,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "minicode",
     sign,
     mapper: Make::of::<Minicode>(),
+    series: &[],
 };
 
 const SCHEMA: &str = "minicode.output.v";

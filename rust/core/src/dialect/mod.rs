@@ -42,7 +42,7 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::emit::Emitter;
-use crate::json::{Str, Text, Value};
+use crate::json::{Series, Str, Text, Value};
 use crate::record::Record;
 use crate::run::{Ending, Exit, Reducer};
 
@@ -153,6 +153,8 @@ pub struct Dialect {
     pub name: &'static str,
     pub sign: fn(Value<'_>) -> Option<Sign>,
     pub mapper: Make,
+    /// What the mapper need not see: a record of one of them that goes on with the record before it.
+    pub series: &'static [Series],
 }
 
 impl Serialize for Dialect {

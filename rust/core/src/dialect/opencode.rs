@@ -23,6 +23,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "opencode",
     sign,
     mapper: Make::of::<Opencode>(),
+    series: &[],
 };
 
 /// Record types and the type of the part that each holds.

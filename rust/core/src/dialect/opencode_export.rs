@@ -26,6 +26,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "opencode-export",
     sign,
     mapper: Make::of::<OpencodeExport>(),
+    series: &[],
 };
 
 /// Tables of the database, and folders of the storage.

@@ -14,7 +14,7 @@ use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_all, is_true, key_co
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Image, Item, Kind, Stamp, State, Tokens, iso_millis, text_content};
-use crate::json::{Paths, Text, Value};
+use crate::json::{Paths, Series, Text, Value};
 use crate::number::{count, price, total};
 use crate::record::Record;
 use crate::run::{Ending, Exit, Reducer};
@@ -23,6 +23,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "pi",
     sign,
     mapper: Make::of::<Pi>(),
+    series: SERIES,
 };
 
 const IGNORED: &[(&str, &str)] = &[
@@ -51,6 +52,19 @@ const MARKS: &[(&str, &str)] = &[
     ("extension_error", "error"),
     ("hook_error", "error"),
 ];
+
+/// Deltas of one block.
+const SERIES: &[Series] = &[Series {
+    is: &[
+        (&["type"], &["message_update"]),
+        (
+            &["assistantMessageEvent", "type"],
+            &["text_delta", "thinking_delta"],
+        ),
+    ],
+    text: &["assistantMessageEvent", "delta"],
+    same: &[&["assistantMessageEvent", "contentIndex"]],
+}];
 
 /// What is read of every `message_update`.
 const UPDATE: [&[&str]; 4] = [

@@ -18,6 +18,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "pi-session",
     sign,
     mapper: Make::of::<PiSession>(),
+    series: &[],
 };
 
 const IGNORED: &[(&str, &str)] = &[

@@ -23,6 +23,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "qwen",
     sign,
     mapper: Make::of::<Qwen>(),
+    series: &[],
 };
 
 const CANCELLED: &str = "Operation cancelled.";

@@ -24,6 +24,7 @@ pub const DIALECT: Dialect = Dialect {
     name: "qwen-chat",
     sign,
     mapper: Make::of::<QwenChat>(),
+    series: &[],
 };
 
 const IGNORED: &[(&str, &str)] = &[

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use memchr::memchr;
 
+use super::series::{Form, Forms};
 use super::tape::Node;
 use super::template::{Decoder, Fitted, Pattern};
 use super::value::{Doc, How};
@@ -21,11 +22,15 @@ pub struct Decoded {
     /// Of all lines that are JSON: those in the slots of a text that fits a pattern, else all.
     nodes: Vec<Node>,
     patterns: Vec<Arc<Pattern>>,
+    rows: Vec<Lines>,
+    /// Of all rows.
+    texts: String,
 }
 
+/// A line, or several that are told of as one.
 #[derive(Debug)]
 struct Line {
-    /// Offset of its LF.
+    /// Offset of its LF; of the last one.
     end: u32,
     /// Where its nodes end.
     nodes: u32,
@@ -40,6 +45,45 @@ enum What {
     Parsed,
     /// With the place of its pattern.
     Fits(u16),
+    /// With the place of the row.
+    Row(u32),
+}
+
+/// Lines that go on with the one before them.
+#[derive(Debug)]
+struct Lines {
+    count: u32,
+    /// The size of the longest, without its line end.
+    longest: u32,
+    /// Where the text of the last one begins and ends.
+    last: (u32, u32),
+    /// Where their texts end, among those of all rows.
+    texts: u32,
+    pattern: u32,
+}
+
+/// What comes next of a piece.
+#[derive(Clone, Copy, Debug)]
+pub enum Stretch<'a> {
+    /// A line without its LF, and what is known of its text.
+    Line(&'a [u8], Option<Known<'a>>),
+    Row(Row<'a>),
+}
+
+/// Records of one series that go on with the one before them.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    /// Their lines, LF and all.
+    pub bytes: &'a [u8],
+    pub count: u64,
+    /// The size of the longest line, without its line end.
+    pub longest: u64,
+    /// Where the text of the last record begins in `bytes`, and its size.
+    pub last: (u64, u64),
+    /// Their texts, one after the other.
+    pub text: &'a str,
+    /// [`Pattern::number`] of the pattern that they fit, and the record before them.
+    pub pattern: u32,
 }
 
 /// What is known of a text: what [`Decoder::recall`] takes.
@@ -62,6 +106,8 @@ impl Decoded {
         self.lines.clear();
         self.nodes.clear();
         self.patterns.clear();
+        self.rows.clear();
+        self.texts.clear();
         self.bytes.clear();
         self.bytes.extend_from_slice(bytes);
     }
@@ -70,25 +116,55 @@ impl Decoded {
         &self.bytes
     }
 
-    /// Decodes the lines.
-    pub fn decode(&mut self, decoder: &mut Decoder) {
+    /// Decodes the lines; those of series are told of as rows.
+    pub fn decode(&mut self, decoder: &mut Decoder, mut forms: Option<&mut Forms>) {
         let Decoded {
             bytes,
             lines,
             nodes,
             patterns,
+            rows,
+            texts,
         } = self;
-        let mut at = 0;
+        let (mut at, mut head) = (0, None);
         while nodes.len() <= MAX_NODES {
             let rest = &bytes[at..];
             if let Some((doc, raw)) = decoder.parse_line(rest) {
-                at += raw.len() + usize::from(rest[raw.len()] == b'\r');
-                lines.push(Line::new(at, Some(doc), nodes, patterns));
+                let text = &rest[..raw.len()];
+                let end = at + text.len() + usize::from(rest[text.len()] == b'\r');
+                let mut goes_on = |head: &Head<'_>| head.push(&doc, nodes, texts);
+                if let Some(head) = head.as_ref().filter(|head| goes_on(head)) {
+                    if !matches!(lines.last(), Some(line) if matches!(line.what, What::Row(_))) {
+                        lines.push(Line::of_row(rows.len(), nodes.len()));
+                        rows.push(Lines::new(head.pattern));
+                    }
+                    if let (Some(line), Some(row)) = (lines.last_mut(), rows.last_mut()) {
+                        line.end = end as u32;
+                        row.count += 1;
+                        row.longest = row.longest.max((end - at) as u32);
+                        row.last = (at as u32, (at + text.len()) as u32);
+                        row.texts = texts.len() as u32;
+                    }
+                } else {
+                    let first = nodes.len();
+                    lines.push(Line::new(end, Some(doc), nodes, patterns));
+                    let fitted = doc.fitted().filter(|_| nodes.len() > first);
+                    head = fitted.and_then(|fitted| {
+                        Some(Head {
+                            form: forms.as_deref_mut()?.of(&doc)?,
+                            pattern: fitted.pattern().number(),
+                            text,
+                            first,
+                        })
+                    });
+                }
+                at = end;
             } else if let Some(size) = memchr(b'\n', rest) {
                 let text = text(&rest[..size]);
                 at += size;
                 let doc = (text.len() <= MAX_TEXT).then(|| decoder.parse_unlike(text).ok());
                 lines.push(Line::new(at, doc.flatten(), nodes, patterns));
+                head = None;
             } else {
                 break;
             }
@@ -96,20 +172,26 @@ impl Decoded {
         }
     }
 
-    /// The lines from this one on, without their LF: the first byte of each, and what is known of its text.
-    pub fn lines(&self, from: usize) -> impl Iterator<Item = (&[u8], Option<Known<'_>>)> {
-        let (mut start, mut first) = match from.checked_sub(1).and_then(|at| self.lines.get(at)) {
+    /// The stretches from this one on.
+    pub fn stretches(&self, from: usize) -> impl Iterator<Item = Stretch<'_>> {
+        let before = from.checked_sub(1).and_then(|at| self.lines.get(at));
+        let (mut start, mut first) = match before {
             Some(before) => (before.end as usize + 1, before.nodes as usize),
             None => (0, 0),
         };
         self.lines[from..].iter().map(move |line| {
             let bytes = &self.bytes[start..line.end as usize];
             let nodes = &self.nodes[first..line.nodes as usize];
-            (start, first) = (line.end as usize + 1, line.nodes as usize);
+            let offset = std::mem::replace(&mut start, line.end as usize + 1);
+            first = line.nodes as usize;
             let pattern = match line.what {
-                What::Unknown => return (bytes, None),
+                What::Unknown => return Stretch::Line(bytes, None),
                 What::Parsed => None,
                 What::Fits(at) => Some(&self.patterns[at as usize]),
+                What::Row(at) => {
+                    let at = at as usize;
+                    return Stretch::Row(self.row(at, offset, &self.bytes[offset..start]));
+                }
             };
             let known = Known {
                 // SAFETY: these bytes have not changed since a decoder found them to be UTF-8.
@@ -118,8 +200,24 @@ impl Decoded {
                 pattern,
                 lone: line.lone,
             };
-            (bytes, Some(known))
+            Stretch::Line(bytes, Some(known))
         })
+    }
+
+    fn row<'a>(&'a self, at: usize, offset: usize, bytes: &'a [u8]) -> Row<'a> {
+        let row = &self.rows[at];
+        let before = at
+            .checked_sub(1)
+            .map_or(0, |before| self.rows[before].texts);
+        let (start, end) = row.last;
+        Row {
+            bytes,
+            count: row.count.into(),
+            longest: row.longest.into(),
+            last: (u64::from(start) - offset as u64, u64::from(end - start)),
+            text: &self.texts[before as usize..row.texts as usize],
+            pattern: row.pattern,
+        }
     }
 
     /// What stands behind the last of them.
@@ -129,7 +227,57 @@ impl Decoded {
     }
 }
 
+/// The record that others may go on with.
+struct Head<'a> {
+    form: Form,
+    /// Number of the pattern.
+    pattern: u32,
+    text: &'a [u8],
+    /// Where its nodes begin.
+    first: usize,
+}
+
+impl Head<'_> {
+    /// Adds the text of a record that goes on with this one; false: it doesn't.
+    #[inline]
+    fn push(&self, doc: &Doc<'_>, nodes: &[Node], texts: &mut String) -> bool {
+        let is_like = |fitted: Fitted<'_>| fitted.pattern().number() == self.pattern;
+        if !doc.fitted().is_some_and(is_like) {
+            return false;
+        }
+        let mine = |slot: u8| {
+            let node = &nodes[self.first + usize::from(slot)];
+            &self.text[node.start as usize..node.end as usize]
+        };
+        self.form.slots().all(|slot| {
+            doc.slot(slot)
+                .is_some_and(|other| other.raw() == mine(slot))
+        }) && self.form.push_text(doc, texts)
+    }
+}
+
+impl Lines {
+    fn new(pattern: u32) -> Self {
+        Lines {
+            count: 0,
+            longest: 0,
+            last: (0, 0),
+            texts: 0,
+            pattern,
+        }
+    }
+}
+
 impl Line {
+    fn of_row(at: usize, nodes: usize) -> Self {
+        Line {
+            end: 0,
+            nodes: nodes as u32,
+            what: What::Row(at as u32),
+            lone: false,
+        }
+    }
+
     #[inline]
     fn new(
         end: usize,

@@ -78,7 +78,10 @@ impl Kept {
             return self.value().get(key);
         };
         // All texts that fit have the same members in the same places.
-        let spot = pattern.spot_of(key)?;
+        let spot = pattern.spot(&[key]);
+        if !spot.is_there() {
+            return None;
+        }
         let slots = &self.block[..self.count];
         let at = Fitted { pattern, slots }.at(spot, self.text());
         at.or_else(|| self.value().at(spot))

@@ -706,10 +706,19 @@ impl Pattern {
         slots.map(|step| Spot(step.node))
     }
 
-    /// Where the last member with this key is, in all texts that fit.
-    pub(super) fn spot_of(&self, key: &str) -> Option<Spot> {
+    /// Where [`Value::path`] leads to, in all texts that fit.
+    pub(super) fn spot(&self, path: &[&str]) -> Spot {
         let root = self.learned(0);
-        root.get(key).map(|value| root.spot_of(value))
+        let found = root.path(path);
+        found.map_or(Spot::NOWHERE, |value| root.spot_of(value))
+    }
+
+    /// The place of the slot that is there.
+    pub(super) fn slot(&self, spot: Spot) -> Option<u8> {
+        match self.parts.get(spot.0 as usize)? {
+            Part::Slot(place) => Some(*place),
+            Part::Constant | Part::Changing => None,
+        }
     }
 
     /// The value that is the same in all texts that fit; None if it is not, or if it is nowhere.

@@ -335,7 +335,7 @@ fn escapes_decode_wherever_they_are() {
         (r"\ude00\ud83d", "\u{fffd}\u{fffd}"),
     ];
     let plain = "plain é 漢字 😀 text ".repeat(6);
-    let mut room = Vec::new();
+    let mut room = String::new();
     for len in plain.char_indices().map(|(at, _)| at) {
         let before = &plain[..len];
         for (one, is) in escapes {

@@ -191,17 +191,34 @@ impl<'a> Str<'a> {
 
     #[inline(never)]
     fn decoded(&self) -> String {
-        let mut bytes = Vec::new();
-        self.decode_in(&mut bytes);
-        // SAFETY: that was a `str`.
-        unsafe { String::from_utf8_unchecked(bytes) }
+        let mut text = String::new();
+        self.decode_to(&mut text);
+        text
+    }
+
+    /// Adds the decoded text to another, with U+FFFD for each unpaired half.
+    #[inline]
+    pub fn push_to(&self, text: &mut String) {
+        match self.has_escapes() {
+            false => text.push_str(self.raw),
+            true => self.decode_to(text),
+        }
     }
 
     /// The decoded text, with U+FFFD for each unpaired half. It is all that is in `room` then.
-    pub fn decode_in<'r>(&self, room: &'r mut Vec<u8>) -> &'r str {
-        let raw = self.raw.as_bytes();
+    pub fn decode_in<'r>(&self, room: &'r mut String) -> &'r str {
         room.clear();
+        self.decode_to(room);
+        room
+    }
+
+    #[inline(never)]
+    fn decode_to(&self, text: &mut String) {
+        let raw = self.raw.as_bytes();
+        // SAFETY: what is added to the bytes is UTF-8, see below.
+        let room = unsafe { text.as_mut_vec() };
         room.reserve(raw.len()); // no escape is shorter than what it stands for
+        let before = room.len();
         let out = room.spare_capacity_mut();
         let (mut at, mut to) = (0, 0);
         loop {
@@ -220,10 +237,7 @@ impl<'a> Str<'a> {
         }
         // SAFETY: so many bytes were written, and there is room for them. They are whole characters, as what was copied
         // ends at a backslash or with the text.
-        unsafe {
-            room.set_len(to);
-            std::str::from_utf8_unchecked(room)
-        }
+        unsafe { room.set_len(before + to) };
     }
 
     /// The decoded text, with the halves at its two ends kept apart: they may have their other half in another record.

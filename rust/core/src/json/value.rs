@@ -86,6 +86,16 @@ impl<'a> Doc<'a> {
         self.root().at(spot)
     }
 
+    /// What a text that fits a pattern has in a slot.
+    #[inline(always)]
+    pub(super) fn slot(&self, place: u8) -> Option<Value<'a>> {
+        let slots = self.fitted()?.slots;
+        Some(Value {
+            text: self.text,
+            nodes: std::slice::from_ref(slots.get(usize::from(place))?),
+        })
+    }
+
     /// The pattern that it fits, if it is like texts before it.
     #[inline]
     pub fn fitted(&self) -> Option<Fitted<'a>> {

@@ -239,7 +239,29 @@ impl Reducer {
             Content::Image(_) => self.block(chunk, event).images += 1,
         }
         if chunk.kind == Kind::Message && thread.is_none() {
-            self.progress.answered(event);
+            self.progress.answered(event.place);
+        }
+    }
+
+    /// More text for a block that has some, as by a [`Chunk`] of the record at that place.
+    #[inline]
+    pub(crate) fn go_on(
+        &mut self,
+        kind: Kind,
+        block: u32,
+        text: &str,
+        is_main: bool,
+        place: Place,
+    ) {
+        let at = self.blocks.get(block as usize).copied().unwrap_or_default();
+        if let Some(block) = (at as usize)
+            .checked_sub(1)
+            .and_then(|at| self.texts.get_mut(at))
+        {
+            block.text.push_str(text);
+        }
+        if kind == Kind::Message && is_main {
+            self.progress.answered(place);
         }
     }
 

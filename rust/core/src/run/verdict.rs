@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Judge, Reducer};
 use crate::data::{Data, map};
-use crate::event::{Event, State, ToolCall, ToolCallUpdate};
+use crate::event::{Event, Place, State, ToolCall, ToolCallUpdate};
 
 /// What the caller knows of the process: exit code as Python's `subprocess` gives it (or 128+n), and its stderr.
 #[derive(Default)]
@@ -111,13 +111,13 @@ fn pattern(text: &str) -> Regex {
 }
 
 impl Progress {
-    pub(super) fn answered(&mut self, event: &Event<'_>) {
-        self.seen(event);
+    pub(super) fn answered(&mut self, place: Place) {
+        self.seen(place);
         self.last_word = LastWord::Answer;
     }
 
     pub(super) fn called(&mut self, call: &ToolCall<'_>, event: &Event<'_>) {
-        self.seen(event);
+        self.seen(event.place);
         if matches!(call.status, "pending" | "in_progress") {
             self.open_calls.insert(call.call, call.id.to_owned());
         }
@@ -127,7 +127,7 @@ impl Progress {
     }
 
     pub(super) fn updated(&mut self, update: &ToolCallUpdate<'_>, event: &Event<'_>) {
-        self.seen(event);
+        self.seen(event.place);
         if update.done {
             self.open_calls.remove(&update.call);
             if event.stamp.parent.is_none() {
@@ -137,7 +137,7 @@ impl Progress {
     }
 
     pub(super) fn state(&mut self, state: &State<'_>, event: &Event<'_>) {
-        self.seen(event);
+        self.seen(event.place);
         let text = |key| state.text(key).map(|text| text.into_string());
         let ending = |why| {
             Some(Ending {
@@ -178,8 +178,8 @@ impl Progress {
         }
     }
 
-    fn seen(&mut self, event: &Event<'_>) {
-        self.last = (event.place.line, event.place.offset);
+    fn seen(&mut self, place: Place) {
+        self.last = (place.line, place.offset);
     }
 
     // ---------------------------------------------------------------- the decision
