@@ -15,6 +15,7 @@ import headrace
 
 TEXTS = ("a", " word", "", "\n", 'quoted "\\" text', "é漢😀", r"\ud83d", r"\ude00", r"\ud83d\ude00", "long " * 40)
 EXTRA: dict[str, Any] = {"timestamp": "2026-01-01T00:00:00Z"}
+HALF: dict[str, Any] = {"timestamp": "\ud83d"}
 
 
 def line(record: dict[str, Any], text: str) -> str:
@@ -49,7 +50,7 @@ DIALECTS: dict[str, tuple[Any, list[str], list[dict[str, Any]], list[dict[str, A
             {"type": "agent_settled"},
             {"type": "agent_start"},
         ],
-        [EXTRA, {"usage": {"output": 1, "input": 2}}, {"type": "message_updated"}],
+        [EXTRA, HALF, {"usage": {"output": 1, "input": 2}}, {"type": "message_updated"}],
     ),
     "claude": (
         claude,
@@ -70,7 +71,7 @@ DIALECTS: dict[str, tuple[Any, list[str], list[dict[str, Any]], list[dict[str, A
             },
             {"type": "result", "subtype": "success", "is_error": False, "result": "a", "session_id": "s"},
         ],
-        [EXTRA, {"session_id": "other"}, {"parent_tool_use_id": "call"}, {"api_message_id": "other"}],
+        [EXTRA, HALF, {"session_id": "other"}, {"parent_tool_use_id": "call"}, {"api_message_id": "other"}],
     ),
 }
 
@@ -83,7 +84,7 @@ def streams(draw: st.DrawFn, dialect: str) -> bytes:
     for _ in range(draw(st.integers(1, 8))):
         kind, index = draw(st.sampled_from(kinds)), draw(st.integers(0, 2))
         change = draw(st.sampled_from([{}, {}, *changes]))
-        for _ in range(draw(st.integers(1, 6))):
+        for _ in range(draw(st.integers(1, 12))):
             number += 1
             lines.append(line({**make(kind, index, number), **change}, draw(st.sampled_from(TEXTS))))
         between = draw(st.sampled_from(["", "", "", "oops", "[1]", '{"type":"other"}', "record", "record"]))

@@ -46,8 +46,8 @@ pub struct Line<'a> {
 
 /// Takes the lines of a [`Framer`]. Any `FnMut(Line)` is one.
 pub trait Lines<E> {
-    /// Takes the line at the start of `rest`, if it can tell where that ends: its size.
-    fn ahead(&mut self, _rest: Rest<'_>) -> Result<Option<u64>, E> {
+    /// Takes the line at the start of `rest`, or several, if it can tell where they end: how many lines of how many bytes.
+    fn ahead(&mut self, _rest: Rest<'_>) -> Result<Option<(u64, u64)>, E> {
         Ok(None)
     }
 
@@ -163,9 +163,8 @@ impl Framer {
                 number: self.number + 1,
                 offset: self.offset,
             };
-            if let Some(size) = sink.ahead(rest)? {
-                self.number += 1;
-                self.offset += size;
+            if let Some((lines, size)) = sink.ahead(rest)? {
+                self.pass(lines, size);
                 chunk = &chunk[size as usize..];
                 continue;
             }

@@ -9,7 +9,7 @@ use crate::detect::{Detection, Detector};
 use crate::dialect::{self, BoxedMapper, Dialect, Outcome};
 use crate::emit::{BlockAt, Emitter, Memory};
 use crate::event::{Chunk, Content, Event, Kind, Kinds, Place, Sink, Update};
-use crate::json::{Decoded, Doc, Expected, Form, Forms, Row, Tape, Value};
+use crate::json::{Decoded, Doc, Expected, Forms, Head, Row, Tape, Value};
 use crate::record::{Consumer, Error, Intake, Options, Record};
 use crate::report::{Malformed, Report};
 use crate::run::{Exit, Known, Reducer, ResultLimit};
@@ -78,11 +78,7 @@ struct Mapping {
 
 /// The text that a record of a series added to a block: it may go on without mapper, emitter and reducer.
 struct Flow {
-    /// Number of the pattern that the record fits.
-    pattern: u32,
-    form: Form,
-    /// What is the same in the records that go on with it.
-    same: Vec<Box<[u8]>>,
+    head: Head,
     block: BlockAt,
     said: Said,
 }
@@ -100,27 +96,11 @@ struct Said {
 impl Flow {
     /// None: what comes next is read as any other record.
     fn new(json: &Doc<'_>, forms: &mut Forms, memory: &Memory, said: Said) -> Option<Flow> {
-        let pattern = json.fitted()?.pattern();
-        let form = forms.of(json)?;
         Some(Flow {
-            pattern: pattern.number(),
-            form,
-            same: form.same(json).map(Box::from).collect(),
+            head: forms.head(json)?,
             block: memory.last_block(said.kind, said.block)?,
             said,
         })
-    }
-
-    /// Whether a record differs in nothing that matters but the text.
-    #[inline]
-    fn is_like(&self, json: &Doc<'_>) -> bool {
-        let pattern = json.fitted().map(|fitted| fitted.pattern().number());
-        pattern == Some(self.pattern)
-            && self
-                .form
-                .same(json)
-                .zip(&self.same)
-                .all(|(one, other)| *one == **other)
     }
 }
 
@@ -385,8 +365,8 @@ impl Consumer<Error> for Line<'_> {
     }
 
     #[inline]
-    fn goes_on(&mut self, json: &Doc<'_>, place: Place) -> bool {
-        self.stream.goes_on(json, place)
+    fn head(&self) -> Option<&Head> {
+        self.stream.flow.as_ref().map(|flow| &flow.head)
     }
 
     fn row(&mut self, row: &Row<'_>, place: Place) -> bool {
@@ -534,38 +514,14 @@ impl Stream {
         self.detection = Some(found);
     }
 
-    /// Takes a record that says nothing but more of the text that the last one said.
-    #[inline]
-    fn goes_on(&mut self, json: &Doc<'_>, place: Place) -> bool {
-        let (Some(flow), Some(Mapping { memory, .. })) = (&self.flow, &mut self.mapping) else {
-            return false;
-        };
-        let Some(text) = memory.text_of(flow.block).filter(|_| flow.is_like(json)) else {
-            return false;
-        };
-        let before = text.len();
-        if !flow.form.push_text(json, text) {
-            return false;
-        }
-        let Said {
-            kind,
-            block,
-            is_main,
-        } = flow.said;
-        self.reducer
-            .go_on(kind, block, &text[before..], is_main, place);
-        memory.go_to(place);
-        true
-    }
-
-    /// As `goes_on`, of a row of records.
+    /// Takes records that say nothing but more of the text that the last one said.
     fn row(&mut self, row: &Row<'_>, place: Place) -> bool {
         let (Some(flow), Some(Mapping { memory, .. })) = (&self.flow, &mut self.mapping) else {
             return false;
         };
         let Some(text) = memory
             .text_of(flow.block)
-            .filter(|_| flow.pattern == row.pattern)
+            .filter(|_| flow.head.pattern == row.pattern)
         else {
             return false;
         };

@@ -9,7 +9,7 @@ use std::fmt;
 use crate::event::Place;
 use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, Lines, MAX_TEXT_BYTES, Rest};
 use crate::json::{
-    Decoded, Decoder, Doc, JsonError, Known, Paths, Pattern, Plans, Reason, Row, Spot, Str,
+    Decoded, Decoder, Doc, Head, JsonError, Known, Paths, Pattern, Plans, Reason, Row, Spot, Str,
     Stretch, Tape, Text, Value,
 };
 use crate::report::{Malformed, Report};
@@ -153,14 +153,15 @@ pub trait Consumer<E> {
     /// Calls one of the three methods of the report for each record.
     fn record(&mut self, record: Record<'_>, report: &mut Report) -> Result<(), E>;
 
-    /// Takes a record that goes on with the one before it (see [`Series`](crate::json::Series)), if it knows what that
-    /// is; else [`record`](Consumer::record) is called.
+    /// What is to be known of the last record to tell which records go on with it, if the consumer takes a
+    /// [`row`](Consumer::row) of them.
     #[inline]
-    fn goes_on(&mut self, _json: &Doc<'_>, _place: Place) -> bool {
-        false
+    fn head(&self) -> Option<&Head> {
+        None
     }
 
-    /// As [`goes_on`](Consumer::goes_on), of a row of records; the place is that of the last.
+    /// Takes records that go on with the last one, if it knows how; else [`record`](Consumer::record) is called for each.
+    /// The place is that of the last of them.
     fn row(&mut self, _row: &Row<'_>, _place: Place) -> bool {
         false
     }
@@ -224,6 +225,9 @@ struct Reader {
     /// Of [`TYPE`].
     #[serde(skip)]
     types: Paths<1>,
+    /// Of a row.
+    #[serde(skip)]
+    texts: String,
     report: Report,
     options: Options,
     /// There were none but blank lines.
@@ -245,6 +249,7 @@ impl Intake {
             reader: Reader {
                 decoder: Decoder::new(),
                 types: Paths::default(),
+                texts: String::new(),
                 report: Report::default(),
                 options,
                 at_start: true,
@@ -377,7 +382,7 @@ struct Reading<'i, C> {
 
 impl<E: From<Error>, C: Consumer<E>> Lines<E> for Reading<'_, C> {
     #[inline]
-    fn ahead(&mut self, rest: Rest<'_>) -> Result<Option<u64>, E> {
+    fn ahead(&mut self, rest: Rest<'_>) -> Result<Option<(u64, u64)>, E> {
         self.reader.ahead(rest, self.consumer)
     }
 
@@ -417,44 +422,56 @@ impl<C> Reading<'_, C> {
         }
     }
 
-    /// Takes the records of a row as one, if the consumer knows what they go on with.
+    /// Takes the records of a row, if the consumer knows what they go on with.
     fn take_row<E>(&mut self, row: &Row<'_>, framer: &mut Framer) -> bool
     where
         C: Consumer<E>,
     {
+        let (number, offset) = framer.next();
         let Reading {
             reader, consumer, ..
         } = self;
-        let (number, offset) = framer.next();
-        let (start, size) = row.last;
-        let place = Place {
-            line: number + row.count - 1,
-            offset: offset + start,
-            size,
-        };
         let taken = reader.held.is_none()
             && row.longest <= framer.max_line_bytes()
-            && consumer.row(row, place);
+            && consumer.row(row, place_of_last(row, number, offset));
         if taken {
             framer.pass(row.count, row.bytes.len() as u64);
-            reader.report.lines += row.count;
-            reader.report.records += row.count;
-            reader.report.events(row.count, row.bytes.len() as u64);
+            reader.report.row(row);
         }
         taken
     }
 }
 
+/// Where the last record of a row stands that begins with this line, at this offset.
+fn place_of_last(row: &Row<'_>, number: u64, offset: u64) -> Place {
+    let (start, size) = row.last;
+    Place {
+        line: number + row.count - 1,
+        offset: offset + start,
+        size,
+    }
+}
+
 impl Reader {
-    /// Takes a line that is like others before it: no need to look for its end first.
+    /// Takes a line that is like others before it, or a row of them: no need to look for their ends first.
     #[inline]
     fn ahead<E>(
         &mut self,
         rest: Rest<'_>,
         consumer: &mut impl Consumer<E>,
-    ) -> Result<Option<u64>, E> {
+    ) -> Result<Option<(u64, u64)>, E> {
         if self.held.is_some() {
             return Ok(None);
+        }
+        if let Some(head) = consumer.head() {
+            self.texts.clear();
+            let row = self.decoder.row(head, rest.bytes, &mut self.texts);
+            if let Some(row) = row
+                && consumer.row(&row, place_of_last(&row, rest.number, rest.offset))
+            {
+                self.report.row(&row);
+                return Ok(Some((row.count, row.bytes.len() as u64)));
+            }
         }
         let Some((json, raw)) = self.decoder.parse_line(rest.bytes) else {
             return Ok(None);
@@ -463,15 +480,6 @@ impl Reader {
         self.at_start = false;
         self.report.lines += 1;
         self.report.records += 1;
-        let place = Place {
-            line: rest.number,
-            offset: rest.offset,
-            size: raw.len() as u64,
-        };
-        if consumer.goes_on(&json, place) {
-            self.report.events(1, share);
-            return Ok(Some(share));
-        }
         let [kind] = self.types.spots(&TYPE, &json);
         let record = Record {
             json,
@@ -484,7 +492,7 @@ impl Reader {
             kind: json.at(kind).and_then(|kind| kind.as_str()),
         };
         consumer.record(record, &mut self.report)?;
-        Ok(Some(share))
+        Ok(Some((1, share)))
     }
 
     #[inline]

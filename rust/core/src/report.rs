@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::{Data, map};
 use crate::event::Place;
 use crate::frame::KEPT_BYTES;
+use crate::json::Row;
 use crate::record::Record;
 
 /// Of how many malformed lines line number, offset, reason and text are kept.
@@ -142,14 +143,16 @@ impl Report {
     /// A dialect knows this record.
     #[inline]
     pub fn event(&mut self, record: &Record<'_>) {
-        self.events(1, record.share);
+        self.event_records += 1;
+        self.event_bytes += record.share;
     }
 
-    /// As [`event`](Report::event), of so many records that stand for so many bytes.
-    #[inline]
-    pub(crate) fn events(&mut self, records: u64, bytes: u64) {
-        self.event_records += records;
-        self.event_bytes += bytes;
+    /// Lines with records that a dialect knows.
+    pub(crate) fn row(&mut self, row: &Row<'_>) {
+        self.lines += row.count;
+        self.records += row.count;
+        self.event_records += row.count;
+        self.event_bytes += row.bytes.len() as u64;
     }
 
     /// A dialect knows this record and leaves it out, by a rule that it can name.

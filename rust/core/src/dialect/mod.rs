@@ -275,3 +275,16 @@ fn members(value: Value<'_>) -> Vec<(Str<'_>, Value<'_>)> {
     }
     members
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_series_has_more_members_than_are_compared() {
+        let series = DIALECTS.iter().flat_map(|dialect| dialect.series);
+        for Series { is, same, .. } in series {
+            assert!(is.len() + same.len() <= Series::MEMBERS);
+        }
+    }
+}

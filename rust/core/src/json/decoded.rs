@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use memchr::memchr;
 
-use super::series::{Form, Forms};
+use super::series::{Forms, Row};
 use super::tape::Node;
 use super::template::{Decoder, Fitted, Pattern};
 use super::value::{Doc, How};
@@ -49,15 +49,13 @@ enum What {
     Row(u32),
 }
 
-/// Lines that go on with the one before them.
+/// A [`Row`].
 #[derive(Debug)]
 struct Lines {
     count: u32,
-    /// The size of the longest, without its line end.
     longest: u32,
-    /// Where the text of the last one begins and ends.
     last: (u32, u32),
-    /// Where their texts end, among those of all rows.
+    /// Where its text ends, among those of all rows.
     texts: u32,
     pattern: u32,
 }
@@ -68,22 +66,6 @@ pub enum Stretch<'a> {
     /// A line without its LF, and what is known of its text.
     Line(&'a [u8], Option<Known<'a>>),
     Row(Row<'a>),
-}
-
-/// Records of one series that go on with the one before them.
-#[derive(Clone, Copy, Debug)]
-pub struct Row<'a> {
-    /// Their lines, LF and all.
-    pub bytes: &'a [u8],
-    pub count: u64,
-    /// The size of the longest line, without its line end.
-    pub longest: u64,
-    /// Where the text of the last record begins in `bytes`, and its size.
-    pub last: (u64, u64),
-    /// Their texts, one after the other.
-    pub text: &'a str,
-    /// [`Pattern::number`] of the pattern that they fit, and the record before them.
-    pub pattern: u32,
 }
 
 /// What is known of a text: what [`Decoder::recall`] takes.
@@ -126,49 +108,39 @@ impl Decoded {
             rows,
             texts,
         } = self;
-        let (mut at, mut head) = (0, None);
+        let mut at = 0;
         while nodes.len() <= MAX_NODES {
             let rest = &bytes[at..];
             if let Some((doc, raw)) = decoder.parse_line(rest) {
-                let text = &rest[..raw.len()];
-                let end = at + text.len() + usize::from(rest[text.len()] == b'\r');
-                let mut goes_on = |head: &Head<'_>| head.push(&doc, nodes, texts);
-                if let Some(head) = head.as_ref().filter(|head| goes_on(head)) {
-                    if !matches!(lines.last(), Some(line) if matches!(line.what, What::Row(_))) {
-                        lines.push(Line::of_row(rows.len(), nodes.len()));
-                        rows.push(Lines::new(head.pattern));
-                    }
-                    if let (Some(line), Some(row)) = (lines.last_mut(), rows.last_mut()) {
-                        line.end = end as u32;
-                        row.count += 1;
-                        row.longest = row.longest.max((end - at) as u32);
-                        row.last = (at as u32, (at + text.len()) as u32);
-                        row.texts = texts.len() as u32;
-                    }
-                } else {
-                    let first = nodes.len();
-                    lines.push(Line::new(end, Some(doc), nodes, patterns));
-                    let fitted = doc.fitted().filter(|_| nodes.len() > first);
-                    head = fitted.and_then(|fitted| {
-                        Some(Head {
-                            form: forms.as_deref_mut()?.of(&doc)?,
-                            pattern: fitted.pattern().number(),
-                            text,
-                            first,
-                        })
+                at += raw.len() + usize::from(rest[raw.len()] == b'\r');
+                lines.push(Line::new(at, Some(doc), nodes, patterns));
+                at += 1;
+                let head = forms.as_deref_mut().and_then(|forms| forms.head(&doc));
+                let row = head.and_then(|head| decoder.row(&head, &bytes[at..], texts));
+                if let Some(row) = row {
+                    let (from, size) = row.last;
+                    rows.push(Lines {
+                        count: row.count as u32,
+                        longest: row.longest as u32,
+                        last: (from as u32, size as u32),
+                        pattern: row.pattern,
+                        texts: 0,
                     });
+                    at += row.bytes.len();
+                    lines.push(Line::of_row(at - 1, rows.len() - 1, nodes.len()));
                 }
-                at = end;
+                if let Some(row) = rows.last_mut() {
+                    row.texts = texts.len() as u32;
+                }
             } else if let Some(size) = memchr(b'\n', rest) {
                 let text = text(&rest[..size]);
                 at += size;
                 let doc = (text.len() <= MAX_TEXT).then(|| decoder.parse_unlike(text).ok());
                 lines.push(Line::new(at, doc.flatten(), nodes, patterns));
-                head = None;
+                at += 1;
             } else {
                 break;
             }
-            at += 1;
         }
     }
 
@@ -190,7 +162,7 @@ impl Decoded {
                 What::Fits(at) => Some(&self.patterns[at as usize]),
                 What::Row(at) => {
                     let at = at as usize;
-                    return Stretch::Row(self.row(at, offset, &self.bytes[offset..start]));
+                    return Stretch::Row(self.row(at, &self.bytes[offset..start]));
                 }
             };
             let known = Known {
@@ -204,17 +176,17 @@ impl Decoded {
         })
     }
 
-    fn row<'a>(&'a self, at: usize, offset: usize, bytes: &'a [u8]) -> Row<'a> {
+    fn row<'a>(&'a self, at: usize, bytes: &'a [u8]) -> Row<'a> {
         let row = &self.rows[at];
         let before = at
             .checked_sub(1)
             .map_or(0, |before| self.rows[before].texts);
-        let (start, end) = row.last;
+        let (from, size) = row.last;
         Row {
             bytes,
             count: row.count.into(),
             longest: row.longest.into(),
-            last: (u64::from(start) - offset as u64, u64::from(end - start)),
+            last: (from.into(), size.into()),
             text: &self.texts[before as usize..row.texts as usize],
             pattern: row.pattern,
         }
@@ -227,53 +199,12 @@ impl Decoded {
     }
 }
 
-/// The record that others may go on with.
-struct Head<'a> {
-    form: Form,
-    /// Number of the pattern.
-    pattern: u32,
-    text: &'a [u8],
-    /// Where its nodes begin.
-    first: usize,
-}
-
-impl Head<'_> {
-    /// Adds the text of a record that goes on with this one; false: it doesn't.
-    #[inline]
-    fn push(&self, doc: &Doc<'_>, nodes: &[Node], texts: &mut String) -> bool {
-        let is_like = |fitted: Fitted<'_>| fitted.pattern().number() == self.pattern;
-        if !doc.fitted().is_some_and(is_like) {
-            return false;
-        }
-        let mine = |slot: u8| {
-            let node = &nodes[self.first + usize::from(slot)];
-            &self.text[node.start as usize..node.end as usize]
-        };
-        self.form.slots().all(|slot| {
-            doc.slot(slot)
-                .is_some_and(|other| other.raw() == mine(slot))
-        }) && self.form.push_text(doc, texts)
-    }
-}
-
-impl Lines {
-    fn new(pattern: u32) -> Self {
-        Lines {
-            count: 0,
-            longest: 0,
-            last: (0, 0),
-            texts: 0,
-            pattern,
-        }
-    }
-}
-
 impl Line {
-    fn of_row(at: usize, nodes: usize) -> Self {
+    fn of_row(end: usize, row: usize, nodes: usize) -> Self {
         Line {
-            end: 0,
+            end: end as u32,
             nodes: nodes as u32,
-            what: What::Row(at as u32),
+            what: What::Row(row as u32),
             lone: false,
         }
     }

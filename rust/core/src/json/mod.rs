@@ -22,13 +22,13 @@ mod tests;
 mod text;
 mod value;
 
-pub use decoded::{Decoded, Known, Row, Stretch};
+pub use decoded::{Decoded, Known, Stretch};
 pub use error::{JsonError, Reason};
 pub use kept::Kept;
 pub use parse::MAX_DEPTH;
 pub use paths::{Paths, Plans, Spot};
 pub(crate) use scan::plain_end;
-pub use series::{Expected, Form, Forms, Series};
+pub use series::{Expected, Forms, Head, Row, Series};
 pub use short::Short;
 pub use tape::Tape;
 pub use template::{Decoder, Fitted, Pattern, Shape};

@@ -280,22 +280,11 @@ pub(super) mod wide {
         _mm256_movemask_epi8(bytes) as u32
     }
 
-    /// Whether the text begins with these blocks, of the last one only with the bytes of `last`; None if it ends before
-    /// they do.
+    /// Whether two blocks are the same in the bytes whose bits are set.
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(in crate::json) fn same(blocks: &[Block], last: u32, text: &[u8]) -> Option<bool> {
-        let (end, fronts) = blocks.split_last()?;
-        let mut text = text;
-        let equal = |one: &Block, other: &Block| bits(_mm256_cmpeq_epi8(load(one), load(other)));
-        for one in fronts {
-            let (other, rest) = text.split_first_chunk()?;
-            if equal(one, other) != u32::MAX {
-                return Some(false);
-            }
-            text = rest;
-        }
-        Some(!equal(end, text.first_chunk()?) & last == 0)
+    pub(in crate::json) fn same(one: &Block, other: &Block, bytes: u32) -> bool {
+        !bits(_mm256_cmpeq_epi8(load(one), load(other))) & bytes == 0
     }
 
     /// The bytes that stop a stretch of text.

@@ -3,11 +3,12 @@
 use std::sync::{Arc, OnceLock};
 
 use super::paths::Plans;
+use super::scan::same_bytes;
+use super::tape::{LONE, Node};
 use super::template::Pattern;
 use super::value::{Doc, Value};
 
-/// No more slots are compared.
-const SLOTS: usize = 8;
+const SLOTS: usize = Series::MEMBERS;
 
 /// Which records come in rows. Whoever names them here promises that one of them, right behind another that had a text
 /// to add and has the same members, has nothing to say but the text that it adds to that.
@@ -21,18 +22,25 @@ pub struct Series {
     pub same: &'static [&'static [&'static str]],
 }
 
+impl Series {
+    /// No series has more of them in `is` and `same`.
+    pub const MEMBERS: usize = 12;
+}
+
 /// The series of a stream, once they are known: who decodes it elsewhere may ask.
 pub type Expected = Arc<OnceLock<&'static [Series]>>;
 
 /// Where the texts of a series that fit one pattern have what differs.
 #[derive(Clone, Copy, Debug)]
-pub struct Form {
+struct Form {
     series: &'static Series,
     /// Place of the slot with the text.
     text: u8,
-    /// The slots of what is to be the same, and how many. Of `is` first: what is no slot there is [`CONSTANT`].
+    /// The slots of what is to be the same, and how many.
     same: [u8; SLOTS],
     count: u8,
+    /// The slots of `is`; [`CONSTANT`] for what is no slot.
+    is: [u8; SLOTS],
 }
 
 /// As it should be in all texts that fit.
@@ -46,66 +54,124 @@ impl Form {
             text: pattern.slot(pattern.spot(series.text))?,
             same: [0; SLOTS],
             count: 0,
+            is: [CONSTANT; SLOTS],
         };
-        for (path, words) in series.is {
+        for ((path, words), slot) in series.is.iter().zip(&mut form.is) {
             let spot = pattern.spot(path);
             match pattern.constant(spot) {
-                Some(value) if is_one_of(value, words) => form.keep(CONSTANT)?,
+                Some(value) if is_one_of(value, words) => {}
                 Some(_) => return None,
-                None => form.keep(pattern.slot(spot)?)?,
+                None => *slot = pattern.slot(spot)?,
             }
         }
+        let is = form.is.into_iter().filter(|slot| *slot != CONSTANT);
+        is.for_each(|slot| form.keep(slot));
         for path in series.same {
             let spot = pattern.spot(path);
             if spot.is_there() && pattern.constant(spot).is_none() {
-                form.keep(pattern.slot(spot)?)?;
+                form.keep(pattern.slot(spot)?);
             }
         }
         Some(form)
     }
 
-    fn keep(&mut self, slot: u8) -> Option<()> {
-        *self.same.get_mut(usize::from(self.count))? = slot;
+    fn keep(&mut self, slot: u8) {
+        self.same[usize::from(self.count)] = slot;
         self.count += 1;
-        Some(())
+    }
+
+    fn same(&self) -> &[u8] {
+        &self.same[..usize::from(self.count)]
     }
 
     /// Whether a text that fits the pattern is of the series.
     fn has(&self, doc: &Doc<'_>) -> bool {
-        let mut is = self.same.iter().zip(self.series.is);
+        let mut is = self.is.iter().zip(self.series.is);
         is.all(|(slot, (_, words))| {
             let is_word = |value| is_one_of(value, words);
             *slot == CONSTANT || doc.slot(*slot).is_some_and(is_word)
         })
     }
+}
 
-    /// Adds the text of a record that fits the pattern to another. False, and it doesn't, if that says nothing, or has
-    /// half a character in it.
+/// A record that the next ones may go on with, as far as that matters.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    /// Number of the pattern that it fits.
+    pub pattern: u32,
+    form: Form,
+    /// What is to be the same, and where each of it ends.
+    same: [u8; SAME],
+    ends: [u8; SLOTS],
+}
+
+/// Bytes of what is to be the same; with more, no row is begun.
+const SAME: usize = 192;
+
+impl Head {
+    fn new(form: Form, doc: &Doc<'_>) -> Option<Head> {
+        let mut head = Head {
+            pattern: doc.fitted()?.pattern().number(),
+            form,
+            same: [0; SAME],
+            ends: [0; SLOTS],
+        };
+        let mut end = 0;
+        for (slot, to) in form.same().iter().zip(&mut head.ends) {
+            let value = doc.slot(*slot)?.raw();
+            let room = head.same.get_mut(end..end + value.len())?;
+            room.copy_from_slice(value);
+            end += value.len();
+            *to = end as u8;
+        }
+        Some(head)
+    }
+
+    /// Adds the text of a record that goes on with this one. False, and it doesn't, if that differs in what matters, says
+    /// nothing, or has half a character anywhere: what is lost is told of record by record.
     #[inline]
-    pub fn push_text(&self, doc: &Doc<'_>, to: &mut String) -> bool {
-        let text = doc.slot(self.text).and_then(|value| value.as_str());
-        match text {
-            Some(text) if !text.is_lossy() && !text.raw().is_empty() => {
-                text.push_to(to);
+    pub(super) fn push(&self, text: &str, slots: &[Node], texts: &mut String) -> bool {
+        let mut start = 0;
+        for (slot, end) in self.form.same().iter().zip(&self.ends) {
+            let mine = self.same.get(start..usize::from(*end));
+            start = usize::from(*end);
+            let theirs = slots.get(usize::from(*slot)).map(|slot| slot.bytes(text));
+            let (Some(mine), Some(theirs)) = (mine, theirs) else {
+                return false;
+            };
+            if !same_bytes(mine, theirs) {
+                return false;
+            }
+        }
+        let flags = slots.iter().fold(0, |flags, slot| flags | slot.info);
+        let said = slots.get(usize::from(self.form.text)).and_then(|slot| {
+            let nodes = std::slice::from_ref(slot);
+            Value { text, nodes }.as_str()
+        });
+        match said {
+            Some(said) if flags & LONE == 0 && !said.raw().is_empty() => {
+                said.push_to(texts);
                 true
             }
             _ => false,
         }
     }
+}
 
-    /// What is to be the same in the next record.
-    #[inline]
-    pub fn same<'a>(&self, doc: &Doc<'a>) -> impl Iterator<Item = &'a [u8]> {
-        let slots = self.slots();
-        slots.map(|slot| doc.slot(slot).map_or(&b""[..], |value| value.raw()))
-    }
-
-    /// The slots of what is to be the same in the next record.
-    #[inline]
-    pub(super) fn slots(&self) -> impl Iterator<Item = u8> {
-        let same = self.same[..usize::from(self.count)].iter().copied();
-        same.filter(|slot| *slot != CONSTANT)
-    }
+/// Records of one series that go on with the one before them.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    /// Their lines, LF and all.
+    pub bytes: &'a [u8],
+    pub count: u64,
+    /// The size of the longest line, without its LF.
+    pub longest: u64,
+    /// Where the text of the last record begins in `bytes`, and its size.
+    pub last: (u64, u64),
+    /// Their texts, one after the other.
+    pub text: &'a str,
+    /// [`Pattern::number`] of the pattern that they fit, and the record before them.
+    pub pattern: u32,
 }
 
 fn is_one_of(value: Value<'_>, words: &[&str]) -> bool {
@@ -127,14 +193,15 @@ impl Forms {
         }
     }
 
-    /// None: the text is of no series, or fits no pattern.
+    /// None: no other record goes on with this one.
     #[inline]
-    pub fn of(&mut self, doc: &Doc<'_>) -> Option<Form> {
+    pub fn head(&mut self, doc: &Doc<'_>) -> Option<Head> {
         let Forms { series, known } = self;
         let pattern = doc.fitted()?.pattern();
         let form = known.of(pattern, || {
             series.iter().find_map(|series| Form::new(series, pattern))
         });
         form.filter(|form| form.has(doc))
+            .and_then(|form| Head::new(form, doc))
     }
 }

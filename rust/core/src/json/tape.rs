@@ -15,6 +15,12 @@ pub(super) struct Node {
 }
 
 impl Node {
+    /// The bytes of the value.
+    #[inline(always)]
+    pub(super) fn bytes<'t>(&self, text: &'t str) -> &'t [u8] {
+        &text.as_bytes()[self.start as usize..self.end as usize]
+    }
+
     /// The same so much further on.
     #[inline(always)]
     pub(super) fn moved(&self, by: u32) -> Node {

@@ -15,10 +15,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::paths::Spot;
 use super::scan::{BLOCK, Block, plain_text_end, same_bytes};
-use super::tape::{INTEGER, LONE, Node};
+use super::series::{Head, Row};
+use super::tape::{LONE, Node};
 use super::value::{Doc, How, Value};
 use super::{JsonError, Tape, utf8};
 use super::{parse, parse::skip_blanks, parse::string_rest};
+
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 /// A text that is longer, or has more nodes, is not learned: its like seldom comes again.
 const MAX_TEXT: usize = 4 << 10;
@@ -30,6 +34,8 @@ const MAX_TEMPLATES: usize = 64;
 const MAX_BYTES: usize = 256 << 10;
 /// How many of the last used templates are tried on a text, besides the expected one.
 const TRIES: usize = 4;
+/// About how many bytes a row may have: it is to stay in the caches.
+const MAX_ROW: usize = 64 << 10;
 /// What may be spent on trying and learning before there is a hit, about in instructions. Every text earns some of it
 /// back; an irregular stream soon uses it up, and then costs little more than the parser. Little, as a short stream has
 /// no use for what it learns.
@@ -124,15 +130,57 @@ impl Decoder {
     #[inline]
     pub fn parse_line<'a>(&'a mut self, text: &'a [u8]) -> Option<(Doc<'a>, &'a [u8])> {
         let text = &text[..text.len().min(u32::MAX as usize - 1)];
-        let ends = |end: usize| match text.get(end) {
-            // A CR before it is part of the line end, and of no text.
-            Some(b'\n') => end > 0 && text[end - 1] != b'\r',
-            Some(b'\r') => text.get(end + 1) == Some(&b'\n'),
-            _ => false,
-        };
-        let (at, end) = self.templates.find(text, ends)?;
+        let (at, end) = self.templates.find(text, |end| ends_line(text, end))?;
         let line = &text[..end];
         Some((self.templates.hit(at, line), line))
+    }
+
+    /// The records at the start of `text` that go on with the one that was read last, which has that head; their texts are
+    /// added to `texts`. None: there are none, or it is not worth a try.
+    pub fn row<'a>(
+        &mut self,
+        head: &Head,
+        text: &'a [u8],
+        texts: &'a mut String,
+    ) -> Option<Row<'a>> {
+        let Templates { list, last, .. } = &self.templates;
+        let template = list.get(*last).filter(|it| it.next == *last)?;
+        if template.pattern.number != head.pattern || self.templates.budget < 0 {
+            return None;
+        }
+        let pattern = template.pattern.clone();
+        let before = texts.len();
+        let (mut at, mut count, mut longest, mut start, mut size) = (0, 0, 0, 0, 0);
+        while at < MAX_ROW {
+            let rest = &text[at..];
+            let slots = &mut self.templates.slots;
+            let end = match pattern.fit(rest, slots, |end| ends_line(rest, end)) {
+                Ok(end) => end,
+                Err(cost) => {
+                    self.templates.spend(cost);
+                    break;
+                }
+            };
+            // SAFETY: as in `hit`.
+            let line = unsafe { std::str::from_utf8_unchecked(&rest[..end]) };
+            if !head.push(line, &slots[..pattern.steps.len() - 1], texts) {
+                break;
+            }
+            (start, size) = (at, end);
+            let end = end + usize::from(rest[end] == b'\r');
+            longest = longest.max(end);
+            at += end + 1;
+            count += 1;
+        }
+        self.templates.again(count);
+        (count > 0).then(|| Row {
+            bytes: &text[..at],
+            count: count.into(),
+            longest: longest as u64,
+            last: (start as u64, size as u64),
+            text: &texts[before..],
+            pattern: pattern.number,
+        })
     }
 
     /// What the templates take.
@@ -175,6 +223,17 @@ struct Templates {
     /// Of the text at hand.
     slots: Slots,
     unfolded: Unfolded,
+}
+
+/// Whether a line of the text may end at this offset, with LF or CR and LF.
+#[inline(always)]
+fn ends_line(text: &[u8], end: usize) -> bool {
+    match text.get(end) {
+        // A CR before it is part of the line end, and of no text.
+        Some(b'\n') => end > 0 && text[end - 1] != b'\r',
+        Some(b'\r') => text.get(end + 1) == Some(&b'\n'),
+        _ => false,
+    }
 }
 
 /// The values in the slots of a text, and room for what is behind them.
@@ -294,6 +353,16 @@ impl Templates {
         self.last = at;
         if self.recent.first() != Some(&at) {
             self.put_first(at);
+        }
+    }
+
+    /// Notes that so many texts more were of the template that was used last.
+    fn again(&mut self, count: u32) {
+        self.clock += u64::from(count);
+        if let Some(template) = self.list.get_mut(self.last) {
+            template.used = self.clock;
+            let saved = template.pattern.saved.saturating_mul(count as i32);
+            self.budget = self.budget.saturating_add(saved).min(BUDGET);
         }
     }
 
@@ -442,9 +511,9 @@ struct Leaf {
 struct Step {
     /// Bytes of the literal. The opening quote of a string is part of it.
     len: u32,
-    /// How many blocks it takes up.
-    blocks: u32,
-    /// A bit for each byte of it in the last of them.
+    /// Its first block.
+    block: u32,
+    /// A bit for each byte of it in the last of its blocks.
     last: u32,
     node: u32,
     slot: Slot,
@@ -461,7 +530,7 @@ enum Slot {
 impl Step {
     /// Adds the blocks of its literal to the others.
     fn new(literal: &[u8], node: u32, slot: Slot, blocks: &mut Vec<Block>) -> Step {
-        let before = blocks.len();
+        let block = blocks.len() as u32;
         for part in literal.chunks(BLOCK) {
             let mut block = [0; BLOCK];
             block[..part.len()].copy_from_slice(part);
@@ -469,7 +538,7 @@ impl Step {
         }
         Step {
             len: literal.len() as u32,
-            blocks: (blocks.len() - before) as u32,
+            block,
             last: u32::MAX >> ((BLOCK - literal.len() % BLOCK) % BLOCK),
             node,
             slot,
@@ -478,9 +547,10 @@ impl Step {
 
     /// Reads the slot, if the text has from `at` on what it should. The offset after it.
     #[inline(always)]
-    fn fit(&self, mine: &[Block], text: &[u8], at: usize, slot: &mut Node) -> Option<usize> {
+    fn fit(&self, blocks: &[Block], text: &[u8], at: usize, slot: &mut Node) -> Option<usize> {
         let there = at + self.len as usize;
-        let mine = mine.as_flattened().get(..self.len as usize)?;
+        let mine = blocks.get(self.block as usize..)?.as_flattened();
+        let mine = mine.get(..self.len as usize)?;
         if !same_bytes(text.get(at..there)?, mine) {
             return None;
         }
@@ -659,6 +729,9 @@ impl Pattern {
                 b'"' => (node.start as usize + 1, Slot::String),
                 _ => (node.start as usize, Slot::Number),
             };
+            if start == end {
+                return None; // can't be: between two values there is something
+            }
             parts[leaf.node as usize] = Part::Slot(steps.len() as u8);
             steps.push(Step::new(&bytes[start..end], leaf.node, slot, &mut blocks));
             start = node.end as usize;
@@ -763,11 +836,8 @@ impl Pattern {
     /// The offset after what fits; or else the place of the step that does not, and where.
     fn fit_plain(&self, text: &[u8], slots: &mut Slots) -> Result<usize, (usize, usize)> {
         let mut at = 0;
-        let mut blocks = &self.blocks[..];
         for (number, (step, slot)) in self.steps.iter().zip(slots).enumerate() {
-            let (mine, others) = blocks.split_at(step.blocks as usize);
-            at = step.fit(mine, text, at, slot).ok_or((number, at))?;
-            blocks = others;
+            at = step.fit(&self.blocks, text, at, slot).ok_or((number, at))?;
         }
         Ok(at)
     }
@@ -797,131 +867,5 @@ impl Pattern {
         let mut nodes = Vec::new();
         self.unfold(slots, &mut nodes);
         nodes.into()
-    }
-}
-
-/// The same 32 bytes at a time. Near the end of the text, where a block may not be whole, and for what is rare, the
-/// plain way does it.
-#[cfg(target_arch = "x86_64")]
-mod wide {
-    use super::super::scan::wide::{digits, high, same, stops};
-    use super::*;
-
-    impl Step {
-        /// As [`fit`](Step::fit), of the rest of the text: what is left of that.
-        #[inline]
-        #[target_feature(enable = "avx2")]
-        fn fit_wide<'t>(
-            &self,
-            mine: &[Block],
-            text: &'t [u8],
-            rest: &'t [u8],
-            slot: &mut Node,
-        ) -> Option<&'t [u8]> {
-            match same(mine, self.last, rest) {
-                Some(true) => {}
-                Some(false) => return None,
-                None => {
-                    let end = self.fit(mine, text, text.len() - rest.len(), slot)?;
-                    return text.get(end..);
-                }
-            }
-            let rest = rest.get(self.len as usize..)?;
-            match self.slot {
-                Slot::End => return Some(rest),
-                Slot::String => return string(text, rest, slot),
-                Slot::Number => {}
-            }
-            let at = text.len() - rest.len();
-            if let Some(block) = rest.first_chunk() {
-                let (len, info) = number(block);
-                if len > 0 {
-                    *slot = node(at, at + len, info);
-                    return rest.get(len..);
-                }
-            }
-            let end = any_number(text, at, slot)?;
-            text.get(end..)
-        }
-    }
-
-    /// What is left after the string of which `rest` is what follows the quote.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn string<'t>(text: &'t [u8], mut rest: &'t [u8], slot: &mut Node) -> Option<&'t [u8]> {
-        let at = text.len() - rest.len();
-        let mut not_ascii = 0;
-        while let Some((block, others)) = rest.split_first_chunk() {
-            let (ends, highs) = (stops(block), high(block));
-            if ends != 0 {
-                let first = ends.trailing_zeros() as usize;
-                let stop = text.len() - rest.len() + first;
-                // Those before the first stop, which is ASCII itself.
-                not_ascii |= highs & (ends ^ (ends - 1));
-                if not_ascii == 0 && block[first % BLOCK] == b'"' {
-                    *slot = node(at - 1, stop + 1, 0);
-                    return rest.get(first + 1..);
-                }
-                let end = any_string(text, at, stop, slot)?;
-                return text.get(end..);
-            }
-            not_ascii |= highs;
-            rest = others;
-        }
-        let (stop, _) = plain_text_end(text, text.len() - rest.len());
-        let end = any_string(text, at, stop, slot)?;
-        text.get(end..)
-    }
-
-    /// The length and the flags of the number at the start of a block, if it ends there and has no exponent; else 0.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn number(block: &Block) -> (usize, u32) {
-        const NONE: (usize, u32) = (0, 0);
-        let digits = digits(block);
-        let sign = (block[0] == b'-') as usize;
-        let whole = (digits >> sign).trailing_ones() as usize;
-        let mut len = sign + whole;
-        if whole == 0 || len >= BLOCK - 1 || whole > 1 && block[sign] == b'0' {
-            return NONE;
-        }
-        let mut info = INTEGER;
-        if block[len] == b'.' {
-            let places = (digits >> len >> 1).trailing_ones() as usize;
-            len += 1 + places;
-            info = 0;
-            if places == 0 || len >= BLOCK {
-                return NONE;
-            }
-        }
-        match block[len] {
-            b'e' | b'E' => NONE,
-            _ => (len, info),
-        }
-    }
-
-    impl Pattern {
-        /// As [`fit_plain`](Pattern::fit_plain).
-        #[target_feature(enable = "avx2")]
-        pub(super) fn fit_wide(
-            &self,
-            text: &[u8],
-            slots: &mut Slots,
-        ) -> Result<usize, (usize, usize)> {
-            let (mut rest, mut blocks) = (text, &self.blocks[..]);
-            let (mut steps, mut slots) = (self.steps.iter(), slots.iter_mut());
-            while let (Some(step), Some(slot)) = (steps.next(), slots.next()) {
-                let (mine, others) = blocks.split_at(step.blocks as usize);
-                match step.fit_wide(mine, text, rest, slot) {
-                    Some(left) => rest = left,
-                    None => {
-                        let number = self.steps.len() - steps.len() - 1;
-                        return Err((number, text.len() - rest.len()));
-                    }
-                }
-                blocks = others;
-            }
-            Ok(text.len() - rest.len())
-        }
     }
 }
