@@ -503,6 +503,9 @@ impl<'s> Emitter<'s> {
         if let Some(high) = halves.trail {
             block.half = Some((high, stamp.to_static()));
         }
+        cut_chars(&mut block.text, retract);
+        block.text.push_str(&joined);
+        block.shown |= !joined.is_empty();
         let number = block.number;
         self.lossy |= lossy | halves.lossy;
         if !joined.is_empty() || retract > 0 {

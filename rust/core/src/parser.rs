@@ -558,7 +558,12 @@ impl Stream {
         }
         let Tee { told, text, .. } = tee;
         self.flow = match text {
-            Some(text) if told == 1 && !self.records && !self.kinds.has(text.kind) => {
+            Some(text)
+                if told == 1
+                    && !self.records
+                    && !self.kinds.has(text.kind)
+                    && mapper.has_series() =>
+            {
                 Flow::new(&record.json, forms, memory, text)
             }
             _ => None,
@@ -611,9 +616,215 @@ mod tests {
         assert_eq!(run(stopped), run(whole));
     }
 
-    /// Deltas of which most go on with the one before, in an order that the seed tells. `ends` has what stands before and
-    /// behind the index and the text of each.
-    fn deltas(ends: [[&str; 3]; 2], mut seed: u64) -> Vec<u8> {
+    /// By dialect: two kinds of delta, each with what stands before and behind its index and its text.
+    const DELTAS: &[(&str, [[&str; 3]; 2])] = &[
+        (
+            "pi",
+            [
+                [
+                    r#"{"type":"message_update","assistantMessageEvent":{"type":"text_delta","contentIndex":"#,
+                    r#","delta":""#,
+                    r#""}}"#,
+                ],
+                [
+                    r#"{"type":"message_update","assistantMessageEvent":{"type":"thinking_delta","contentIndex":"#,
+                    r#","delta":""#,
+                    r#""}}"#,
+                ],
+            ],
+        ),
+        (
+            "claude",
+            [
+                [
+                    r#"{"type":"stream_event","event":{"type":"content_block_delta","index":"#,
+                    r#","delta":{"type":"text_delta","text":""#,
+                    r#""}},"session_id":"s","parent_tool_use_id":null,"api_message_id":"m"}"#,
+                ],
+                [
+                    r#"{"type":"stream_event","event":{"type":"content_block_delta","index":"#,
+                    r#","delta":{"type":"text_delta","text":""#,
+                    r#""}},"session_id":"s","parent_tool_use_id":"c","api_message_id":"m"}"#,
+                ],
+            ],
+        ),
+        (
+            "qwen",
+            [
+                [
+                    r#"{"type":"stream_event","parent_tool_use_id":null,"event":{"type":"content_block_delta","index":"#,
+                    r#","delta":{"type":"text_delta","text":""#,
+                    r#""}}}"#,
+                ],
+                [
+                    r#"{"type":"stream_event","parent_tool_use_id":"c","event":{"type":"content_block_delta","index":"#,
+                    r#","delta":{"type":"thinking_delta","thinking":""#,
+                    r#""}}}"#,
+                ],
+            ],
+        ),
+        (
+            "acp",
+            [
+                [
+                    r#"{"method":"session/update","params":{"update":{"sessionUpdate":"agent_message_chunk","messageId":"m"#,
+                    r#"","content":{"type":"text","text":""#,
+                    r#""}},"sessionId":"s"}}"#,
+                ],
+                [
+                    r#"{"method":"session/update","params":{"update":{"sessionUpdate":"agent_thought_chunk","_meta":{"n":"#,
+                    r#"},"content":{"type":"text","text":""#,
+                    r#""}},"sessionId":"s"}}"#,
+                ],
+            ],
+        ),
+        (
+            "gemini",
+            [
+                [
+                    r#"{"type":"message","timestamp":"2026-01-01T00:0"#,
+                    r#":00Z","role":"assistant","content":""#,
+                    r#"","delta":true}"#,
+                ],
+                [
+                    r#"{"type":"message","timestamp":"2026-01-01T00:0"#,
+                    r#":00Z","role":"system","content":""#,
+                    r#"","delta":true}"#,
+                ],
+            ],
+        ),
+        (
+            "copilot",
+            [
+                [
+                    r#"{"type":"assistant.message_delta","parentId":null,"data":{"messageId":"m"#,
+                    r#"","deltaContent":""#,
+                    r#""}}"#,
+                ],
+                [
+                    r#"{"type":"assistant.reasoning_delta","parentId":null,"data":{"reasoningId":"m"#,
+                    r#"","deltaContent":""#,
+                    r#""},"agentId":"a"}"#,
+                ],
+            ],
+        ),
+        (
+            "evosci",
+            [
+                [r#"{"type":"text","id":"#, r#","content":""#, r#""}"#],
+                [r#"{"type":"thinking","id":"#, r#","content":""#, r#""}"#],
+            ],
+        ),
+        (
+            "minicode",
+            [
+                [
+                    r#"{"type":"reasoning.delta","sessionId":"s","eventSeq":"#,
+                    r#","payload":{"delta":""#,
+                    r#""}}"#,
+                ],
+                [
+                    r#"{"type":"reasoning.delta","sessionId":"s","payload":{"parentToolCallId":"c"#,
+                    r#"","delta":""#,
+                    r#""}}"#,
+                ],
+            ],
+        ),
+        (
+            "droid",
+            [
+                [
+                    r#"{"method":"droid.session_notification","params":{"notification":{"type":"assistant_text_delta","blockIndex":"#,
+                    r#","textDelta":""#,
+                    r#""}}}"#,
+                ],
+                [
+                    r#"{"method":"droid.session_notification","params":{"notification":{"type":"thinking_text_delta","messageId":"m"#,
+                    r#"","textDelta":""#,
+                    r#""}}}"#,
+                ],
+            ],
+        ),
+        (
+            "kimi-wire",
+            [
+                [
+                    r#"{"method":"event","id":"#,
+                    r#","params":{"type":"ContentPart","payload":{"type":"text","text":""#,
+                    r#""}}}"#,
+                ],
+                [
+                    r#"{"method":"event","id":"#,
+                    r#","params":{"type":"ContentPart","payload":{"type":"think","think":""#,
+                    r#""}}}"#,
+                ],
+            ],
+        ),
+        (
+            "codex",
+            [
+                [
+                    r#"{"id":"1","msg":{"type":"agent_message_delta","item_id":"i"#,
+                    r#"","delta":""#,
+                    r#""}}"#,
+                ],
+                [
+                    r#"{"id":"1","msg":{"type":"agent_reasoning_delta","item_id":"i"#,
+                    r#"","delta":""#,
+                    r#""}}"#,
+                ],
+            ],
+        ),
+        (
+            "codex-appserver",
+            [
+                [
+                    r#"{"method":"item/agentMessage/delta","params":{"threadId":"t","itemId":"i"#,
+                    r#"","delta":""#,
+                    r#""}}"#,
+                ],
+                [
+                    r#"{"method":"item/reasoning/summaryTextDelta","params":{"itemId":"i","summaryIndex":"#,
+                    r#","delta":""#,
+                    r#""}}"#,
+                ],
+            ],
+        ),
+        // v1
+        (
+            "codex-appserver",
+            [
+                [
+                    r#"{"method":"codex/event","params":{"msg":{"type":"agent_message_delta","item_id":"i"#,
+                    r#"","delta":""#,
+                    r#""}}}"#,
+                ],
+                [
+                    r#"{"method":"codex/event/agent_reasoning_delta","params":{"msg":{"type":"agent_reasoning_delta","item_id":"i"#,
+                    r#"","delta":""#,
+                    r#""}}}"#,
+                ],
+            ],
+        ),
+        (
+            "evolve",
+            [
+                [
+                    r#"{"update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","n":"#,
+                    r#","text":""#,
+                    r#""}},"sessionId":"s"}"#,
+                ],
+                [
+                    r#"{"update":{"sessionUpdate":"agent_thought_chunk"},"messageId":"m"#,
+                    r#"","update":{"sessionUpdate":"agent_thought_chunk","content":{"type":"text","text":""#,
+                    r#""}}}"#,
+                ],
+            ],
+        ),
+    ];
+
+    /// Deltas of which most go on with the one before, in an order that the seed tells.
+    fn deltas(ends: &[[&str; 3]; 2], mut seed: u64) -> Vec<u8> {
         let mut below = |bound: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (seed >> 33) % bound
@@ -674,31 +885,7 @@ mod tests {
 
     #[test]
     fn a_row_says_what_its_records_say() {
-        let pi = [
-            [
-                r#"{"type":"message_update","assistantMessageEvent":{"type":"text_delta","contentIndex":"#,
-                r#","delta":""#,
-                r#""}}"#,
-            ],
-            [
-                r#"{"type":"message_update","assistantMessageEvent":{"type":"thinking_delta","contentIndex":"#,
-                r#","delta":""#,
-                r#""}}"#,
-            ],
-        ];
-        let claude = [
-            [
-                r#"{"type":"stream_event","event":{"type":"content_block_delta","index":"#,
-                r#","delta":{"type":"text_delta","text":""#,
-                r#""}},"session_id":"s","parent_tool_use_id":null,"api_message_id":"m"}"#,
-            ],
-            [
-                r#"{"type":"stream_event","event":{"type":"content_block_delta","index":"#,
-                r#","delta":{"type":"text_delta","text":""#,
-                r#""}},"session_id":"s","parent_tool_use_id":"c","api_message_id":"m"}"#,
-            ],
-        ];
-        for (name, ends) in [("pi", pi), ("claude", claude)] {
+        for (name, ends) in DELTAS {
             let dialect = dialect::named(name).unwrap();
             let parser = |kinds| Parser::new(Some(dialect), kinds, Options::default());
             for seed in 0..40 {

@@ -20,7 +20,7 @@ use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, rule};
 use crate::data::Data;
 use crate::emit::{Emitter, Key};
 use crate::event::{Kind, Stamp, State, Tokens};
-use crate::json::{Text, Value};
+use crate::json::{Series, Text, Value};
 use crate::number::{count, price};
 use crate::record::Record;
 use crate::tool;
@@ -37,8 +37,30 @@ pub const DIALECT: Dialect = Dialect {
     name: "acp",
     sign,
     mapper: Make::of::<Acp>(),
-    series: &[],
+    series: SERIES,
 };
+
+/// Chunks of one block. The words are those by which agents' own notices are told from a text: see [`agents`].
+const SERIES: &[Series] = &[Series {
+    is: &[
+        (&["method"], &["session/update"]),
+        (
+            &["params", "update", "sessionUpdate"],
+            &["agent_message_chunk", "agent_thought_chunk"],
+        ),
+        (&["params", "update", "content", "type"], &["text"]),
+    ],
+    text: &["params", "update", "content", "text"],
+    same: &[
+        &["params", "sessionId"],
+        &["params", "update", "messageId"],
+        &["params", "update", "_meta", "claudeCode", "parentToolUseId"],
+        &["params", "update", "_meta", "parentToolCallId"],
+        &["params", "update", "_meta", "github.com/copilot", "agentId"],
+    ],
+    without: &[&["params", "update", "_meta", "usage"]],
+    odd: &["Error", "Warning: ", "Info: "],
+}];
 
 /// Error codes of answers to other requests than the prompt: no such method, bad params, no such thing, bad JSON.
 const OTHER_ERRORS: [i64; 5] = [-32700, -32601, -32602, -32600, -32002];
@@ -245,6 +267,10 @@ impl Mapper for Acp {
             return self.answer(value, out);
         }
         Outcome::Unknown
+    }
+
+    fn has_series(&self) -> bool {
+        !self.calls.agent().whole
     }
 }
 

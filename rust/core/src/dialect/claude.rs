@@ -127,6 +127,7 @@ const SERIES: &[Series] = &[
         ],
         text: &["event", "delta", "text"],
         same: SAME,
+        ..Series::NO_FACTS
     },
     Series {
         is: &[
@@ -136,6 +137,7 @@ const SERIES: &[Series] = &[
         ],
         text: &["event", "delta", "thinking"],
         same: SAME,
+        ..Series::NO_FACTS
     },
 ];
 const SAME: &[&[&str]] = &[

@@ -12,13 +12,13 @@ use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
-use super::codex_events::{Agents, Events, end_turn, tell_plan};
+use super::codex_events::{Agents, DELTAS, Events, end_turn, tell_plan};
 use super::codex_responses::{Responses, is_response, response_sign};
 use super::codex_shapes::{self as shapes, Item, What, is, other_item};
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, key_count};
 use crate::emit::{Emitter, Update};
 use crate::event::{Kind, PlanEntry, Stamp, State};
-use crate::json::{Text, Value};
+use crate::json::{Series, Text, Value};
 use crate::record::Record;
 use crate::run::{Ending, Exit, LastWord, Reducer};
 use crate::tool;
@@ -27,8 +27,17 @@ pub const DIALECT: Dialect = Dialect {
     name: "codex",
     sign,
     mapper: Make::of::<Codex>(),
-    series: &[],
+    series: SERIES,
 };
+
+/// Deltas of one item, in the envelope of the events.
+const SERIES: &[Series] = &[Series {
+    is: &[(&["msg", "type"], DELTAS)],
+    text: &["msg", "delta"],
+    same: &[&["msg", "item_id"]],
+    without: &[&["type"]],
+    ..Series::NO_FACTS
+}];
 
 fn is_item_record(kind: &str) -> bool {
     matches!(kind, "item.started" | "item.updated" | "item.completed")

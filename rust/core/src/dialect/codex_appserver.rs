@@ -10,13 +10,13 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::codex_events::{Agents, Events, end_turn, tell_plan};
+use super::codex_events::{Agents, DELTAS, Events, end_turn, tell_plan};
 use super::codex_responses::phase_of;
 use super::codex_shapes::{self as shapes, Item, Meter, What, is, other_item};
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all};
 use crate::emit::Emitter;
 use crate::event::{Kind, PlanEntry, Stamp, State, iso_millis};
-use crate::json::{Text, Value};
+use crate::json::{Series, Text, Value};
 use crate::number::count;
 use crate::record::Record;
 use crate::tool;
@@ -25,8 +25,49 @@ pub const DIALECT: Dialect = Dialect {
     name: "codex-appserver",
     sign,
     mapper: Make::of::<AppServer>(),
-    series: &[],
+    series: SERIES,
 };
+
+/// Deltas of one item, or of one part of it.
+const SERIES: &[Series] = &[
+    Series {
+        is: &[(
+            &["method"],
+            &["item/agentMessage/delta", "item/reasoning/summaryTextDelta"],
+        )],
+        text: &["params", "delta"],
+        same: &[
+            &["params", "threadId"],
+            &["params", "thread", "id"],
+            &["params", "itemId"],
+            &["params", "summaryIndex"],
+        ],
+        ..Series::NO_FACTS
+    },
+    // those of v1 and of the MCP server
+    Series {
+        is: &[
+            (
+                &["method"],
+                &[
+                    "codex/event",
+                    "codex/event/agent_message_delta",
+                    "codex/event/agent_message_content_delta",
+                    "codex/event/agent_reasoning_delta",
+                    "codex/event/reasoning_content_delta",
+                ],
+            ),
+            (&["params", "msg", "type"], DELTAS),
+        ],
+        text: &["params", "msg", "delta"],
+        same: &[
+            &["params", "conversationId"],
+            &["params", "_meta", "threadId"],
+            &["params", "msg", "item_id"],
+        ],
+        ..Series::NO_FACTS
+    },
+];
 
 /// Heads of v2 methods that tell of threads.
 const V2: [&str; 3] = ["thread/", "turn/", "item/"];

@@ -52,6 +52,13 @@ const IGNORED: &[(&str, &str)] = &[
     ("web_search_call", "raw item"),
     ("ghost_snapshot", "raw item"),
 ];
+/// Deltas of messages and of the summary of the reasoning.
+pub(super) const DELTAS: &[&str] = &[
+    "agent_message_delta",
+    "agent_message_content_delta",
+    "agent_reasoning_delta",
+    "reasoning_content_delta",
+];
 /// How many texts of items may wait for the event that repeats them.
 const TOLD_LENGTH: usize = 32;
 

@@ -15,7 +15,7 @@ use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, is_true, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Image, Item, Kind, Stamp, State, Tokens};
-use crate::json::{Text, Value};
+use crate::json::{Series, Text, Value};
 use crate::number::count;
 use crate::record::Record;
 
@@ -23,8 +23,24 @@ pub const DIALECT: Dialect = Dialect {
     name: "copilot",
     sign,
     mapper: Make::of::<Copilot>(),
-    series: &[],
+    series: SERIES,
 };
+
+/// Deltas of one message or thought.
+const SERIES: &[Series] = &[Series {
+    is: &[(
+        &["type"],
+        &["assistant.message_delta", "assistant.reasoning_delta"],
+    )],
+    text: &["data", "deltaContent"],
+    same: &[
+        &["data", "messageId"],
+        &["data", "reasoningId"],
+        &["data", "parentToolCallId"],
+        &["agentId"],
+    ],
+    ..Series::NO_FACTS
+}];
 
 /// How the dotted types begin.
 const HEADS: [&str; 11] = [

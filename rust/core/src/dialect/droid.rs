@@ -16,7 +16,7 @@ use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_any, is_true
 use crate::data::{Data, map};
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Image, Item, Kind, PlanEntry, Stamp, State, Tokens, iso_millis};
-use crate::json::{Str, Text, Value};
+use crate::json::{Series, Str, Text, Value};
 use crate::number::{count, total};
 use crate::record::Record;
 use crate::run::{Ending, Exit, Reducer};
@@ -26,8 +26,26 @@ pub const DIALECT: Dialect = Dialect {
     name: "droid",
     sign,
     mapper: Make::of::<Droid>(),
-    series: &[],
+    series: SERIES,
 };
+
+/// Deltas of one block (stream-jsonrpc).
+const SERIES: &[Series] = &[Series {
+    is: &[
+        (&["method"], &["droid.session_notification"]),
+        (
+            &["params", "notification", "type"],
+            &["assistant_text_delta", "thinking_text_delta"],
+        ),
+    ],
+    text: &["params", "notification", "textDelta"],
+    same: &[
+        &["params", "sessionId"],
+        &["params", "notification", "messageId"],
+        &["params", "notification", "blockIndex"],
+    ],
+    ..Series::NO_FACTS
+}];
 
 /// Keys of the init record of Claude Code and those who copied it, none of which Droid prints.
 const CLAUDE_INIT: [&str; 6] = [

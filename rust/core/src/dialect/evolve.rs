@@ -13,7 +13,7 @@ use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_any, kimi};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update, scoped};
 use crate::event::{Image, Item, Kind, Location, Stamp, State, Tokens};
-use crate::json::{Text, Value};
+use crate::json::{Series, Text, Value};
 use crate::number::{count, price};
 use crate::record::Record;
 use crate::run::{Ending, Exit, LastWord, Reducer};
@@ -23,8 +23,28 @@ pub const DIALECT: Dialect = Dialect {
     name: "evolve",
     sign,
     mapper: Make::of::<Evolve>(),
-    series: &[],
+    series: SERIES,
 };
+
+/// Chunks of one block.
+const SERIES: &[Series] = &[Series {
+    is: &[
+        (
+            &["update", "sessionUpdate"],
+            &["agent_message_chunk", "agent_thought_chunk"],
+        ),
+        (&["update", "content", "type"], &["text"]),
+    ],
+    text: &["update", "content", "text"],
+    same: &[
+        &["sessionId"],
+        &["messageId"],
+        &["model"],
+        &["parentToolCallId"],
+    ],
+    without: &[&["extra", "retract"]],
+    ..Series::NO_FACTS
+}];
 
 const KINDS: &[&str] = &[
     "read",

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, rule};
 use crate::emit::{Call, Emitter, Update, scoped};
 use crate::event::{Kind, Stamp, State, Tokens, text_content};
-use crate::json::{Text, Value};
+use crate::json::{Series, Text, Value};
 use crate::number::{count, price};
 use crate::record::Record;
 use crate::tool;
@@ -21,8 +21,16 @@ pub const DIALECT: Dialect = Dialect {
     name: "evosci",
     sign,
     mapper: Make::of::<Evosci>(),
-    series: &[],
+    series: SERIES,
 };
+
+/// What one agent says or thinks.
+const SERIES: &[Series] = &[Series {
+    is: &[(&["type"], &["text", "thinking", "subagent_text"])],
+    text: &["content"],
+    same: &[&["instance_id"], &["subagent"]],
+    ..Series::NO_FACTS
+}];
 
 const IGNORED: &[(&str, &str)] = &[
     ("tool_selection", "tool selection"),

@@ -14,7 +14,7 @@ use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_all, members};
 use crate::data::map;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Kind, Stamp, State, Tokens, Usage, text_content};
-use crate::json::{Text, Value};
+use crate::json::{Series, Text, Value};
 use crate::number::count;
 use crate::record::Record;
 use crate::tool;
@@ -23,8 +23,15 @@ pub const DIALECT: Dialect = Dialect {
     name: "gemini",
     sign,
     mapper: Make::of::<Gemini>(),
-    series: &[],
+    series: SERIES,
 };
+
+/// Parts of the answer.
+const SERIES: &[Series] = &[Series {
+    is: &[(&["type"], &["message"]), (&["role"], &["assistant"])],
+    text: &["content"],
+    ..Series::NO_FACTS
+}];
 
 /// How the `error` records begin after which the run stops, although its `result` is a success.
 const STOPS: &[(&str, &str)] = &[

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::emit::{Emitter, Update, scoped};
 use crate::event::{Item, Kind, Location, Stamp, State, Tokens, iso_seconds};
-use crate::json::{Tape, Text, Value};
+use crate::json::{Series, Tape, Text, Value};
 use crate::number::{count, price, total};
 use crate::record::Record;
 use crate::run::{Ending, Exit, Reducer};
@@ -25,8 +25,34 @@ pub const DIALECT: Dialect = Dialect {
     name: "kimi-wire",
     sign,
     mapper: Make::of::<Wire>(),
-    series: &[],
+    series: SERIES,
 };
+
+/// Live parts of what the main agent says or thinks.
+const SERIES: &[Series] = &[
+    Series {
+        is: &[
+            (&["method"], &["event"]),
+            (&["params", "type"], &["ContentPart"]),
+            (&["params", "payload", "type"], &["text"]),
+        ],
+        text: &["params", "payload", "text"],
+        without: OTHERS,
+        ..Series::NO_FACTS
+    },
+    Series {
+        is: &[
+            (&["method"], &["event"]),
+            (&["params", "type"], &["ContentPart"]),
+            (&["params", "payload", "type"], &["think"]),
+        ],
+        text: &["params", "payload", "think"],
+        without: OTHERS,
+        ..Series::NO_FACTS
+    },
+];
+/// What the records on disk have.
+const OTHERS: &[&[&str]] = &[&["type"], &["message"]];
 
 const IGNORED: &[(&str, &str)] = &[
     ("MCPLoadingBegin", "loading of MCP servers"),

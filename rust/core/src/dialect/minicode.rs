@@ -14,7 +14,7 @@ use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, is_true, key_cou
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Kind, Location, Stamp, State, Tokens, text_content};
-use crate::json::{Str, Text, Value};
+use crate::json::{Series, Str, Text, Value};
 use crate::number::{count, price};
 use crate::record::Record;
 use crate::tool;
@@ -23,8 +23,16 @@ pub const DIALECT: Dialect = Dialect {
     name: "minicode",
     sign,
     mapper: Make::of::<Minicode>(),
-    series: &[],
+    series: SERIES,
 };
+
+/// Thoughts; of the answer's deltas each one counts by itself.
+const SERIES: &[Series] = &[Series {
+    is: &[(&["type"], &["reasoning.delta"])],
+    text: &["payload", "delta"],
+    same: &[&["sessionId"], &["payload", "parentToolCallId"]],
+    ..Series::NO_FACTS
+}];
 
 const SCHEMA: &str = "minicode.output.v";
 /// Tool terminals and the status they stand for; a refusal and a cancel are failures of the call.

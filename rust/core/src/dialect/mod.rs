@@ -108,6 +108,12 @@ pub trait Mapper: Save {
     /// the lines after the last record that are no JSON, if there are any.
     fn tail(&mut self, _lines: &[&str], _out: &mut Emitter<'_>) {}
 
+    /// Whether what the dialect says of [`Series`] is true of the harness that prints this stream, as far as it is
+    /// known.
+    fn has_series(&self) -> bool {
+        true
+    }
+
     /// The end of the stream.
     fn close(&mut self, _out: &mut Emitter<'_>) {}
 

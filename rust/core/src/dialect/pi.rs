@@ -64,6 +64,7 @@ const SERIES: &[Series] = &[Series {
     ],
     text: &["assistantMessageEvent", "delta"],
     same: &[&["assistantMessageEvent", "contentIndex"]],
+    ..Series::NO_FACTS
 }];
 
 /// What is read of every `message_update`.

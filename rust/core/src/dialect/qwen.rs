@@ -13,7 +13,7 @@ use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_all, has_any, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Item, Kind, Stamp, State, Tokens, Usage};
-use crate::json::{Text, Value};
+use crate::json::{Series, Text, Value};
 use crate::number::{count, price};
 use crate::record::Record;
 use crate::run::{Ending, Exit, Reducer};
@@ -23,8 +23,34 @@ pub const DIALECT: Dialect = Dialect {
     name: "qwen",
     sign,
     mapper: Make::of::<Qwen>(),
-    series: &[],
+    series: SERIES,
 };
+
+/// Deltas of one block.
+const SERIES: &[Series] = &[
+    Series {
+        is: &[
+            (&["type"], &["stream_event"]),
+            (&["event", "type"], &["content_block_delta"]),
+            (&["event", "delta", "type"], &["text_delta"]),
+        ],
+        text: &["event", "delta", "text"],
+        same: SAME,
+        odd: &[API_ERROR],
+        ..Series::NO_FACTS
+    },
+    Series {
+        is: &[
+            (&["type"], &["stream_event"]),
+            (&["event", "type"], &["content_block_delta"]),
+            (&["event", "delta", "type"], &["thinking_delta"]),
+        ],
+        text: &["event", "delta", "thinking"],
+        same: SAME,
+        ..Series::NO_FACTS
+    },
+];
+const SAME: &[&[&str]] = &[&["event", "index"], &["parent_tool_use_id"]];
 
 const CANCELLED: &str = "Operation cancelled.";
 const API_ERROR: &str = "[API Error: ";

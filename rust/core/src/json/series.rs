@@ -11,7 +11,8 @@ use super::value::{Doc, Value};
 const SLOTS: usize = Series::MEMBERS;
 
 /// Which records come in rows. Whoever names them here promises that one of them, right behind another that had a text
-/// to add and has the same members, has nothing to say but the text that it adds to that.
+/// to add, and that is all that came of it, and has the same members, has nothing to say but the text that it adds to
+/// that.
 #[derive(Debug)]
 pub struct Series {
     /// Members, and the strings that they may be: in a row, one of them.
@@ -20,9 +21,21 @@ pub struct Series {
     pub text: &'static [&'static str],
     /// Members that are the same in a row, if they are there.
     pub same: &'static [&'static [&'static str]],
+    /// Members that are not there, or else a record says more, or something else.
+    pub without: &'static [&'static [&'static str]],
+    /// What stands in texts that may say something else, and need a look.
+    pub odd: &'static [&'static str],
 }
 
 impl Series {
+    /// For those who name a few facts.
+    pub const NO_FACTS: Series = Series {
+        is: &[],
+        text: &[],
+        same: &[],
+        without: &[],
+        odd: &[],
+    };
     /// No series has more of them in `is` and `same`.
     pub const MEMBERS: usize = 12;
 }
@@ -63,6 +76,13 @@ impl Form {
                 Some(_) => return None,
                 None => *slot = pattern.slot(spot)?,
             }
+        }
+        if series
+            .without
+            .iter()
+            .any(|path| pattern.spot(path).is_there())
+        {
+            return None;
         }
         let is = form.is.into_iter().filter(|slot| *slot != CONSTANT);
         is.for_each(|slot| form.keep(slot));
@@ -109,7 +129,11 @@ pub struct Head {
 const SAME: usize = 192;
 
 impl Head {
+    /// None for a record with half a character: what comes of it need not be its own, but a half that waited.
     fn new(form: Form, doc: &Doc<'_>) -> Option<Head> {
+        if doc.has_lone_surrogate() || doc.slot(form.text)?.as_str()?.raw().is_empty() {
+            return None;
+        }
         let mut head = Head {
             pattern: doc.fitted()?.pattern().number(),
             form,
@@ -128,7 +152,7 @@ impl Head {
     }
 
     /// Adds the text of a record that goes on with this one. False, and it doesn't, if that differs in what matters, says
-    /// nothing, or has half a character anywhere: what is lost is told of record by record.
+    /// nothing or something odd, or has half a character anywhere: what is lost is told of record by record.
     #[inline]
     pub(super) fn push(&self, text: &str, slots: &[Node], texts: &mut String) -> bool {
         let mut start = 0;
@@ -150,7 +174,13 @@ impl Head {
         });
         match said {
             Some(said) if flags & LONE == 0 && !said.raw().is_empty() => {
+                let before = texts.len();
                 said.push_to(texts);
+                let is_odd = |word: &&str| texts[before..].contains(*word);
+                if self.form.series.odd.iter().any(is_odd) {
+                    texts.truncate(before);
+                    return false;
+                }
                 true
             }
             _ => false,
