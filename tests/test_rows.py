@@ -492,7 +492,7 @@ def streams(draw: st.DrawFn, dialect: str) -> bytes:
     few = [{}, change, twin(change), draw(st.sampled_from(changes))]
     for _ in range(draw(st.integers(1, 8))):
         kind = draw(st.sampled_from([kinds[0], kinds[0], *kinds]))
-        for place in range(draw(st.integers(1, 8))):
+        for place in range(draw(st.integers(1, 12))):
             if place == 0 or draw(st.integers(0, 4)) == 0:
                 index, change = draw(st.sampled_from([0, 0, 1])), draw(st.sampled_from(few))
             number += 1
