@@ -143,15 +143,23 @@ class Harness(SoFar):
             return self._run()
 
     def _run(self) -> Run:
-        code = None if self._guard.lingered else self.returncode
-        facts = self._engine.run(code, self.stderr_tail)
-        cause = self._guard.cause
-        if cause is not None and self.is_over and facts["verdict"]["outcome"] != "completed":
-            outcome, why = cause
-            evidence = [*facts["verdict"]["evidence"], {"line": None, "offset": None, "why": why}]
-            reason = facts["verdict"]["reason"] if facts["verdict"]["outcome"] == outcome else why
-            facts["verdict"] = {"outcome": outcome, "reason": reason, "evidence": evidence}
+        facts = self._engine.run(*self._known())
+        facts["verdict"] = self._decided(facts["verdict"])
         return run_of(self._engine, facts)
+
+    def _known(self) -> tuple[int | None, bytes]:
+        """What the stream does not say."""
+        return None if self._guard.lingered else self.returncode, self.stderr_tail
+
+    def _decided(self, verdict: dict[str, Any]) -> dict[str, Any]:
+        """The verdict of the stream, or of what ended the process before."""
+        cause = self._guard.cause
+        if cause is None or not self.is_over or verdict["outcome"] == "completed":
+            return verdict
+        outcome, why = cause
+        evidence = [*verdict["evidence"], {"line": None, "offset": None, "why": why}]
+        reason = verdict["reason"] if verdict["outcome"] == outcome else why
+        return {"outcome": outcome, "reason": reason, "evidence": evidence}
 
     @property
     def report(self) -> Report:
@@ -470,7 +478,9 @@ class Harness(SoFar):
         self.is_over = True
         self.failed = self.failed or self._unwritten
         if self.popen is not None:
-            outcome = self.run.verdict.outcome
+            with self._lock:
+                verdict = self._engine.run_part("verdict", *self._known())
+            outcome = self._decided(verdict)["outcome"]
             completed = outcome == "completed" if self._noun == "run" else self.returncode == 0
             if self._guard.cause is not None and outcome == "cancelled":
                 self._tell("interrupted", "stopped", "interrupted")
