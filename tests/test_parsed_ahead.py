@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,68 @@ def test_many_slow_consumers_in_a_loop_have_every_event_once_and_in_order(path: 
     with nothing_left():
         for got in asyncio.run(main()):
             assert got == expected
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups are of POSIX")
+def test_an_event_stays_as_it_is_whatever_other_streams_of_the_intake_tell(path: Path) -> None:
+    """Dicts that nobody has any more are used again, for all streams. Not those that are kept, or were changed."""
+    expected, _ = parsed(path.read_text())
+
+    async def one(number: int) -> list[tuple[int, Any]]:
+        kept: list[tuple[int, Any]] = []
+        count = 0
+        async with headrace.AsyncProcess(cat(path), dialect="evosci") as process:
+            async for events in process.batches():
+                for event in events:
+                    assert event == expected[count]
+                    if count % (5 + number) == 0:
+                        kept.append((count, event))
+                    elif count % 7 == 0:
+                        event["update"]["content"] = number
+                    elif count % 11 == 0:
+                        event["mine"] = event["update"].pop("sessionUpdate")
+                    count += 1
+                    if count % 1_000 == 500:
+                        await asyncio.sleep(0)  # what is made now is of others, and this one has the rest of its list
+        assert count == len(expected)
+        return kept
+
+    async def main() -> list[list[tuple[int, Any]]]:
+        return await asyncio.gather(*(one(number) for number in range(6)))
+
+    for kept in asyncio.run(main()):
+        for count, event in kept:
+            assert event == expected[count]
+
+
+class Mine:
+    """Something of the user's."""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups are of POSIX")
+def test_what_was_put_into_an_event_is_not_kept_by_an_intake_that_others_use(path: Path) -> None:
+    intake = headrace.Intake()
+    with headrace.Process(cat(path), dialect="evosci", intake=intake) as process:
+        for event in process:
+            event["mine"] = mine = Mine()
+    del event
+    ref = weakref.ref(mine)
+    del mine
+    gc.collect()
+    assert ref() is None
+    intake.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups are of POSIX")
+def test_a_process_that_was_put_into_its_own_event_is_let_go(path: Path) -> None:
+    with nothing_left():
+        process = headrace.Process(cat(path), dialect="evosci")
+        for event in itertools.islice(process, 1_000):
+            event["mine"] = process
+        ref = weakref.ref(process)
+        del process, event
+        gc.collect()
+        assert ref() is None
 
 
 @pytest.mark.skipif(os.name != "posix", reason="process groups are of POSIX")

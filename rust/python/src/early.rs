@@ -8,6 +8,7 @@ use headrace_core::backlog::Backlog;
 use headrace_core::detect::Detection;
 use headrace_core::parser::{Output, Parser};
 use headrace_core::record;
+use headrace_core::source::live::Claim;
 use pyo3::prelude::*;
 
 use crate::errors;
@@ -44,7 +45,8 @@ struct Job {
 
 /// What is parsed.
 pub enum Work {
-    Block(Vec<u8>),
+    /// What waited of a live stream: so many bytes.
+    Waiting(Vec<Claim>, u64),
     /// Its next pieces.
     Source(Box<Ahead>),
 }
@@ -55,8 +57,6 @@ struct Said {
     detection: Option<Detection>,
     ending: Option<&'static str>,
     offset: u64,
-    /// For a block, which is soon done.
-    is_brief: bool,
 }
 
 /// What was parsed early and is not handed out yet.
@@ -79,7 +79,14 @@ impl Job {
             result,
         } = self;
         *result = match work {
-            Work::Block(block) => parser.feed(block, told).map(|()| true),
+            Work::Waiting(claims, _) => claims
+                .drain(..)
+                .map_while(|mut claim| {
+                    // what can't be read is the stream's end, and is told of then
+                    Some(parser.feed(claim.bytes().ok()?, told))
+                })
+                .collect::<Result<(), _>>()
+                .map(|()| true),
             Work::Source(source) => {
                 let end = parser.offset() + EARLY;
                 loop {
@@ -152,16 +159,15 @@ impl Parsing {
         parser.is_some_and(|parser| parser.offset() >= self.early_from && !parser.takes_rows())
     }
 
-    /// Has another thread parse this, unless one parses already.
-    pub fn go_early(&mut self, work: Work, pool: Arc<Pool>) -> Result<(), Work> {
+    /// Has another thread parse this. The parser must be here.
+    pub fn go_early(&mut self, work: Work, pool: Arc<Pool>) {
         let Some(parser) = self.parser.take() else {
-            return Err(work);
+            return;
         };
         self.said = Said {
             detection: parser.detection().cloned(),
             ending: parser.ending(),
             offset: parser.offset(),
-            is_brief: matches!(work, Work::Block(_)),
         };
         let job = Job {
             parser,
@@ -170,7 +176,11 @@ impl Parsing {
             result: Ok(true),
         };
         self.early = Some(Early::new(job, Job::run, pool));
-        Ok(())
+    }
+
+    /// Whether no other thread has the parser.
+    pub fn is_here(&self) -> bool {
+        self.parser.is_some()
     }
 
     /// Whether another thread parses, or is done and nobody has asked.
@@ -183,11 +193,8 @@ impl Parsing {
         let Some(early) = self.early.take() else {
             return Ok(None);
         };
-        // While a source is waited for, other threads of Python have their turn.
-        let job = match self.said.is_brief {
-            true => early.finish(),
-            false => py.detach(|| early.finish()),
-        };
+        // While it is waited for, other threads of Python have their turn.
+        let job = py.detach(|| early.finish());
         let Job {
             parser,
             work,

@@ -17,6 +17,7 @@ use pyo3::types::PyBytes;
 use crate::early::{Parsing, Work, give};
 use crate::errors::{self, Failure};
 use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
+use crate::given::Given;
 use crate::making::{Making, tell};
 use crate::objects::Builder;
 
@@ -27,6 +28,7 @@ const EVENTS: usize = 16;
 pub struct Engine {
     parsing: Parsing,
     making: Making,
+    given: Given,
     pull: Pull,
 }
 
@@ -57,33 +59,44 @@ impl Engine {
                 ..Making::default()
             },
             parsing: Parsing::new(parser),
+            given: Given::default(),
             pull: Pull::default(),
         }
     }
 
     /// Makes objects of some of what was told early.
-    fn make(&mut self, py: Python<'_>, out: &mut VecDeque<Py<PyAny>>) -> Result<(), Failure> {
+    fn make(
+        &mut self,
+        py: Python<'_>,
+        given: Option<&mut Given>,
+        out: &mut VecDeque<Py<PyAny>>,
+    ) -> Result<(), Failure> {
         let Engine {
-            parsing, making, ..
+            parsing,
+            making,
+            given: own,
+            ..
         } = self;
-        making.collect(py, out, |output| {
+        making.collect(py, given.unwrap_or(own), out, |output| {
             parsing.tell(EVENTS, output);
             Ok(())
         })
     }
 
-    /// The next events of blocks that were parsed early, as many at most; None if there is nothing of the kind.
+    /// The next events of what was parsed early, as many at most; None if there is nothing of the kind. The dicts that are
+    /// used again are the caller's, if it has any.
     pub fn early_events(
         &mut self,
         py: Python<'_>,
         most: usize,
+        mut given: Option<&mut Given>,
     ) -> PyResult<Option<Vec<Py<PyAny>>>> {
         if !self.parsing.has_told() && self.parsing.settle(py)?.is_none() {
             return Ok(None);
         }
         let mut out = VecDeque::new();
         while out.len() < most && self.parsing.has_events() {
-            let made = self.make(py, &mut out);
+            let made = self.make(py, given.as_deref_mut(), &mut out);
             made.map_err(|failure| failure.raise(py))?;
         }
         if out.is_empty()
@@ -91,7 +104,7 @@ impl Engine {
         {
             return Err(errors::from_core(py, error));
         }
-        self.making.given.expect(out.len());
+        given.unwrap_or(&mut self.given).expect(out.len());
         Ok(Some(out.into()))
     }
 
@@ -100,11 +113,16 @@ impl Engine {
     }
 
     /// What is told early comes first.
-    pub fn parse_now(&mut self, py: Python<'_>, input: Input<'_>) -> PyResult<Vec<Py<PyAny>>> {
+    pub fn parse_now(
+        &mut self,
+        py: Python<'_>,
+        input: Input<'_>,
+        mut given: Option<&mut Given>,
+    ) -> PyResult<Vec<Py<PyAny>>> {
         let mut out = VecDeque::new();
-        let parsed = self.parse_into(py, input, &mut out);
+        let parsed = self.parse_into(py, input, given.as_deref_mut(), &mut out);
         parsed.map_err(|failure| failure.raise(py))?;
-        self.making.given.expect(out.len());
+        given.unwrap_or(&mut self.given).expect(out.len());
         Ok(out.into())
     }
 
@@ -112,17 +130,19 @@ impl Engine {
         &mut self,
         py: Python<'_>,
         input: Input<'_>,
+        mut given: Option<&mut Given>,
         out: &mut VecDeque<Py<PyAny>>,
     ) -> Result<(), Failure> {
         self.parsing.settle(py)?;
         while self.parsing.has_events() {
-            self.make(py, out)?;
+            self.make(py, given.as_deref_mut(), out)?;
         }
         if let Some(error) = self.parsing.take_error() {
             return Err(error.into());
         }
         let parser = self.parsing.parser(py)?;
-        self.making.parse(py, parser, input, out).map(drop)
+        let given = given.unwrap_or(&mut self.given);
+        self.making.parse(py, parser, input, given, out).map(drop)
     }
 }
 
@@ -194,11 +214,11 @@ impl Engine {
 
     fn feed(&mut self, py: Python<'_>, chunk: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
         let chunk = buffer(chunk)?;
-        self.parse_now(py, Input::Bytes(bytes_of(&chunk)))
+        self.parse_now(py, Input::Bytes(bytes_of(&chunk)), None)
     }
 
     fn close(&mut self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
-        self.parse_now(py, Input::End)
+        self.parse_now(py, Input::End, None)
     }
 
     /// The run so far as a dict; `code` and `stderr` are what the caller knows of the process.
@@ -345,11 +365,11 @@ impl Engine {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.making.given.traverse(&visit)
+        self.given.traverse(&visit)
     }
 
     fn __clear__(&mut self) {
-        self.making.given.close();
+        self.given.close();
     }
 
     fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -363,7 +383,7 @@ impl Engine {
             }
             if self.parsing.has_events() {
                 let mut ready = std::mem::take(self.pull.ready());
-                let made = self.make(py, &mut ready);
+                let made = self.make(py, None, &mut ready);
                 *self.pull.ready() = ready;
                 if let Err(failure) = made {
                     self.end(py, failure.raise(py))?;
@@ -385,10 +405,13 @@ impl Engine {
             let Engine {
                 parsing,
                 making,
+                given,
                 pull,
             } = self;
             let parser = parsing.parser(py)?;
-            return pull.next(py, &mut |input, out| making.parse(py, parser, input, out));
+            return pull.next(py, &mut |input, out| {
+                making.parse(py, parser, input, given, out)
+            });
         }
     }
 }
@@ -419,7 +442,7 @@ impl Engine {
         let Some((source, pool)) = self.pull.lend() else {
             return false;
         };
-        let early = self.parsing.go_early(Work::Source(source), pool);
-        early.is_ok() // it is: the parser is here
+        self.parsing.go_early(Work::Source(source), pool);
+        true
     }
 }

@@ -59,6 +59,18 @@ impl Given {
         }
     }
 
+    /// Forgets all dicts.
+    pub fn forget(&mut self) {
+        let most = self.most.min(FEW);
+        drop(std::mem::replace(
+            self,
+            Given {
+                most,
+                ..Given::default()
+            },
+        ));
+    }
+
     /// Forgets all dicts, and remembers no more.
     pub fn close(&mut self) {
         self.most = 0;
@@ -70,7 +82,7 @@ impl Given {
     }
 }
 
-/// The same, for a reader and its records. It is the reader that shows it to the garbage collector.
+/// The same, for the records of a reader or the streams of an intake. It is those that show it to the garbage collector.
 #[pyclass(frozen)]
 #[derive(Default)]
 pub struct Shared(Mutex<Given>);
@@ -82,9 +94,20 @@ impl Shared {
         self.0.try_lock().ok()
     }
 
+    /// See [`Given::forget`].
+    pub fn forget(&self) {
+        if let Some(mut given) = self.get() {
+            given.forget();
+        }
+    }
+
     pub fn close(&self) {
         if let Some(mut given) = self.get() {
             given.close();
         }
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.get().map_or(Ok(()), |given| given.traverse(visit))
     }
 }

@@ -10,24 +10,26 @@ use std::time::{Duration, Instant};
 use headrace_core::ahead::Pool;
 use headrace_core::frame::whole_lines;
 use headrace_core::source::live::{BLOCK, DEFAULT_MEMORY_LIMIT, Limits, Live, LiveError, Taken};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyWeakrefReference};
 
 use crate::early::Work;
 use crate::engine::Engine;
 use crate::errors;
 use crate::feed::Input;
+use crate::given::{Given, Shared};
 
 /// A waiting thread looks for signals this often: Ctrl-C ends the waiting.
 const MOMENT: Duration = Duration::from_millis(20);
 /// About how much a tap gives at a time: its events are handed out, and gone, before there are more.
 const SLICE: usize = 1 << 15;
-/// An event of them comes of about so many bytes.
-const BYTES: usize = 1 << 9;
+/// No event of them comes of less bytes, in the mean.
+const BYTES: usize = 1 << 7;
 /// About how much another thread parses at a time.
-const AHEAD: usize = 2 * BLOCK;
+const AHEAD: u64 = 4 * BLOCK as u64;
 /// A block that has so much is a sign that more waits.
-const MUCH: usize = 1 << 15;
+const MUCH: u64 = 1 << 15;
 
 /// Drains any number of pipes with one native thread that never holds the GIL, from `add` on, into a queue each.
 ///
@@ -39,6 +41,25 @@ pub struct Intake {
     live: Live,
     /// Threads that parse what waits, once so much does that it pays.
     pool: Mutex<Option<Arc<Pool>>>,
+    /// What its taps share, as long as there are any.
+    dicts: Mutex<Option<Py<PyWeakrefReference>>>,
+}
+
+/// The dicts that all taps of an intake use again: few, which stay in the cache. An intake is known to whoever looks after
+/// a process: a dict that refers to something must not be kept by it.
+#[pyclass(frozen, weakref)]
+#[derive(Default)]
+struct Dicts(Shared);
+
+#[pymethods]
+impl Dicts {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.0.traverse(&visit)
+    }
+
+    fn __clear__(&self) {
+        self.0.forget();
+    }
 }
 
 impl Intake {
@@ -48,6 +69,17 @@ impl Intake {
             *pool = Pool::shared();
         }
         pool.clone()
+    }
+
+    fn dicts(&self, py: Python<'_>) -> PyResult<Py<Dicts>> {
+        let mut dicts = self.dicts.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = dicts.as_ref().and_then(|dicts| dicts.bind(py).upgrade());
+        if let Some(known) = known {
+            return Ok(known.cast_into::<Dicts>()?.unbind());
+        }
+        let new = Bound::new(py, Dicts::default())?;
+        *dicts = Some(PyWeakrefReference::new(&new)?.unbind());
+        Ok(new.unbind())
     }
 }
 
@@ -68,6 +100,7 @@ impl Intake {
         Intake {
             live: Live::new(limits),
             pool: Mutex::default(),
+            dicts: Mutex::default(),
         }
     }
 
@@ -112,8 +145,9 @@ impl Intake {
         }
     }
 
-    fn tap(slf: Py<Self>, stream: usize) -> Tap {
-        Tap {
+    fn tap(slf: Py<Self>, py: Python<'_>, stream: usize) -> PyResult<Tap> {
+        Ok(Tap {
+            dicts: slf.get().dicts(py)?,
             intake: slf,
             stream,
             block: Vec::new(),
@@ -121,7 +155,7 @@ impl Intake {
             has_events: false,
             is_ahead: false,
             is_over: false,
-        }
+        })
     }
 
     fn lend(&self, py: Python<'_>, stream: usize) -> PyResult<Option<Loan>> {
@@ -206,6 +240,7 @@ impl Loan {
 #[pyclass(module = "headrace._native")]
 pub struct Tap {
     intake: Py<Intake>,
+    dicts: Py<Dicts>,
     stream: usize,
     /// What was taken, and what of it was given begins at `at`.
     block: Vec<u8>,
@@ -240,28 +275,23 @@ impl Tap {
         Ok(Some(start..self.at))
     }
 
-    /// If much of the stream waits, has another thread parse it, until it is asked for.
-    fn look_ahead(&mut self, py: Python<'_>, engine: &Bound<'_, Engine>) -> PyResult<()> {
+    /// If much of the stream waits, has another thread read and parse it, until it is asked for.
+    fn look_ahead(&self, engine: &Bound<'_, Engine>) -> PyResult<()> {
         let intake = self.intake.get();
-        let Some(pool) = intake.pool() else {
+        let mut engine = engine.try_borrow_mut()?;
+        let Some(pool) = intake.pool().filter(|_| engine.parsing().is_here()) else {
             return Ok(());
         };
-        let live = &intake.live;
-        live.pool().put_back(std::mem::take(&mut self.block));
-        self.at = 0;
-        let stream = self.stream;
-        match py.detach(|| live.take(stream, AHEAD)) {
-            Ok(Taken::Bytes(bytes)) => self.block = bytes,
-            Ok(Taken::Nothing) => {}
-            Ok(Taken::End) => self.is_over = true,
-            Err(_) => {} // it comes again when what was before it is given
+        let (mut claims, mut size) = (Vec::new(), 0);
+        // The end, or an error, is found again when what was before it is given.
+        while size < AHEAD
+            && let Ok(Taken::Bytes(claim)) = intake.live.claim(self.stream, BLOCK)
+        {
+            size += claim.size();
+            claims.push(claim);
         }
-        if self.block.len() >= MUCH {
-            let mut engine = engine.try_borrow_mut()?;
-            let work = Work::Block(std::mem::take(&mut self.block));
-            if let Err(Work::Block(block)) = engine.parsing().go_early(work, pool) {
-                self.block = block;
-            }
+        if size > 0 {
+            engine.parsing().go_early(Work::Waiting(claims, size), pool);
         }
         Ok(())
     }
@@ -277,28 +307,33 @@ impl Tap {
         about: usize,
         ahead: bool,
     ) -> PyResult<Option<Vec<Py<PyAny>>>> {
+        let dicts = self.dicts.clone_ref(py);
+        let mut given = dicts.get().0.get();
         // The engine is nobody else's only while the GIL is held: other threads may ask it for the run.
         let mut parser = engine.try_borrow_mut()?;
-        let early = parser.early_events(py, about / BYTES)?;
-        let lent = parser.parsing().take_back();
+        let early = parser.early_events(py, about / BYTES, given.as_deref_mut())?;
+        let done = parser.parsing().take_back();
         drop(parser);
-        let (events, was_much) = match (early, lent) {
-            (Some(events), Some(Work::Block(block))) => {
-                self.intake.get().live.pool().put_back(block);
-                (events, true)
-            }
-            (Some(events), _) => (events, false),
-            (None, _) => {
+        let (events, size) = match early {
+            Some(events) => match done {
+                Some(Work::Waiting(_, size)) => (events, size),
+                _ => (events, 0),
+            },
+            None => {
                 let Some(lines) = self.next(py, about)? else {
+                    // Nobody is kept by what was put into a dict while there is nothing to do.
+                    given.as_deref_mut().map(Given::forget);
                     return Ok(None);
                 };
                 let lines = Input::Bytes(&self.block[lines]);
-                let events = engine.try_borrow_mut()?.parse_now(py, lines)?;
-                (events, self.block.len() >= MUCH)
+                let mut parser = engine.try_borrow_mut()?;
+                let events = parser.parse_now(py, lines, given.as_deref_mut())?;
+                (events, self.block.len() as u64)
             }
         };
-        if ahead && was_much && self.at == self.block.len() {
-            self.look_ahead(py, engine)?;
+        drop(given);
+        if ahead && size >= MUCH && self.at == self.block.len() {
+            self.look_ahead(engine)?;
         }
         let mut parser = engine.try_borrow_mut()?;
         self.has_events = parser.parsing().has_told();
@@ -321,10 +356,15 @@ impl Tap {
     fn has_more(&self) -> bool {
         self.has_events || self.at < self.block.len()
     }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.dicts)
+    }
 }
 
 impl Drop for Tap {
     fn drop(&mut self) {
+        self.dicts.get().0.forget();
         let block = std::mem::take(&mut self.block);
         self.intake.get().live.pool().put_back(block);
     }

@@ -22,14 +22,14 @@ pub struct Making {
     /// Native types of the records that are given out before their events.
     pub types: HashSet<String>,
     pub spans: bool,
-    pub given: Given,
 }
 
 impl Making {
     /// Has something tell its output of events, and pushes them onto the queue.
     pub fn collect<T>(
-        &mut self,
+        &self,
         py: Python<'_>,
+        given: &mut Given,
         out: &mut VecDeque<Py<PyAny>>,
         tell: impl FnOnce(&mut dyn Output) -> Result<T, record::Error>,
     ) -> Result<T, Failure> {
@@ -37,6 +37,7 @@ impl Making {
             py,
             builder: Builder::take(),
             making: self,
+            given,
             out,
             failed: None,
         };
@@ -50,16 +51,17 @@ impl Making {
 
     /// The same of what the parser makes of its input.
     pub fn parse(
-        &mut self,
+        &self,
         py: Python<'_>,
         parser: &mut Parser,
         input: Input<'_>,
+        given: &mut Given,
         out: &mut VecDeque<Py<PyAny>>,
     ) -> Result<Option<usize>, Failure> {
         let is_end = matches!(input, Input::End);
-        let parsed = self.collect(py, out, |output| give(parser, input, output));
+        let parsed = self.collect(py, given, out, |output| give(parser, input, output));
         if is_end {
-            self.given.close();
+            given.close();
         }
         parsed
     }
@@ -69,7 +71,8 @@ impl Making {
 struct Collector<'c, 'py> {
     py: Python<'py>,
     builder: Box<Builder>,
-    making: &'c mut Making,
+    making: &'c Making,
+    given: &'c mut Given,
     out: &'c mut VecDeque<Py<PyAny>>,
     failed: Option<PyErr>,
 }
@@ -77,8 +80,8 @@ struct Collector<'c, 'py> {
 impl Sink for Collector<'_, '_> {
     fn take(&mut self, event: &Event<'_>) {
         if self.failed.is_none() {
-            let Making { spans, given, .. } = self.making;
-            match self.builder.event(self.py, event, *spans, given) {
+            let spans = self.making.spans;
+            match self.builder.event(self.py, event, spans, self.given) {
                 Ok(event) => self.out.push_back(event.into_any().unbind()),
                 Err(error) => self.failed = Some(error),
             }

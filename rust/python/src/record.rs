@@ -281,8 +281,7 @@ impl Reader {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        let given = self.given.get().get();
-        given.map_or(Ok(()), |given| given.traverse(&visit))
+        self.given.get().traverse(&visit)
     }
 
     fn __clear__(&self) {

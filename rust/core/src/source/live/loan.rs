@@ -13,7 +13,7 @@ use polling::{Event, PollMode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{Live, LiveError, Shared, Stream, Taken};
+use super::{Claim, Live, LiveError, Piece, Shared, Stream, Taken};
 
 /// Between two looks: what is written waits no longer than two of them for the consumer.
 const LOOK: Duration = Duration::from_millis(3);
@@ -55,12 +55,12 @@ impl Live {
     }
 
     /// Reads what there is of a stream that is lent, and whose `is_read` is set for this.
-    pub(super) fn take_lent(
+    pub(super) fn claim_lent(
         &self,
         shared: &Arc<Shared>,
         id: usize,
         file: &File,
-    ) -> Result<Taken, LiveError> {
+    ) -> Result<Taken<Claim>, LiveError> {
         let mut room = [0; ROOM];
         let read = read_now(file, &mut room);
         let mut state = shared.lock();
@@ -76,7 +76,8 @@ impl Live {
                 let bytes = &room[..size];
                 stream.note(bytes);
                 if stream.keep {
-                    return Ok(Taken::Bytes(bytes.to_vec()));
+                    let piece = Piece::Memory(bytes.to_vec());
+                    return Ok(Taken::Bytes(Claim::new(shared.clone(), id, piece)));
                 }
             }
             // the thread will find the same, and tell of it

@@ -3,6 +3,7 @@
 //! What was read waits in a queue per stream: in memory up to a limit that all streams share, beyond it in an unlinked
 //! file. Order within a stream is the order of the bytes; its end, or the error that ended it, comes after all of them.
 
+mod claim;
 mod error;
 mod loan;
 mod pool;
@@ -22,11 +23,12 @@ use std::time::{Duration, Instant};
 
 use polling::{Event, Events, PollMode, Poller};
 
+pub use claim::Claim;
 pub use error::LiveError;
 use loan::Loans;
 pub use pool::{BLOCK, Pool};
 use rustix::buffer::spare_capacity;
-use spill::{Hole, REGION, Spill, read_back};
+use spill::{Hole, REGION, Spill};
 
 /// What waits in memory at most unless the caller says otherwise.
 pub const DEFAULT_MEMORY_LIMIT: u64 = 64 << 20;
@@ -60,10 +62,10 @@ impl Default for Limits {
     }
 }
 
-/// What [`Live::take`] found.
+/// What [`Live::take`] or [`Live::claim`] found.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Taken {
-    Bytes(Vec<u8>),
+pub enum Taken<T = Vec<u8>> {
+    Bytes(T),
     /// Nothing yet.
     Nothing,
     /// The stream is over and everything was taken.
@@ -91,6 +93,8 @@ struct Shared {
     state: Mutex<State>,
     /// Told of every change that a consumer may wait for.
     changed: Condvar,
+    /// The process that has the thread.
+    process: u32,
 }
 
 struct State {
@@ -231,13 +235,22 @@ impl Live {
 
     /// The next bytes of a stream, about `most` of them; never waits for the producer.
     pub fn take(&self, id: usize, most: usize) -> Result<Taken, LiveError> {
+        Ok(match self.claim(id, most)? {
+            Taken::Bytes(claim) => Taken::Bytes(claim.into_bytes()?),
+            Taken::Nothing => Taken::Nothing,
+            Taken::End => Taken::End,
+        })
+    }
+
+    /// The same, but the bytes need not be in memory yet.
+    pub fn claim(&self, id: usize, most: usize) -> Result<Taken<Claim>, LiveError> {
         let shared = self.shared()?.ok_or(LiveError::Gone)?;
         let mut state = shared.lock();
         let State {
             streams, memory, ..
         } = &mut *state;
         let stream = streams.get_mut(&id).ok_or(LiveError::Gone)?;
-        let (at, size) = match stream.queue.front_mut() {
+        let piece = match stream.queue.front_mut() {
             None => {
                 return match &stream.end {
                     None if stream.is_lent && !stream.is_read => {
@@ -246,51 +259,30 @@ impl Live {
                         };
                         stream.is_read = true;
                         drop(state);
-                        self.take_lent(&shared, id, &file)
+                        self.claim_lent(&shared, id, &file)
                     }
                     None => Ok(Taken::Nothing),
                     Some(Ok(())) => Ok(Taken::End),
                     Some(Err(error)) => Err(error.again()),
                 };
             }
-            Some(Piece::Memory(_)) => {
-                return Ok(Taken::Bytes(stream.take_memory(memory, most, &self.pool)));
-            }
+            Some(Piece::Memory(_)) => Piece::Memory(stream.take_memory(memory, most, &self.pool)),
             Some(Piece::Spilled { at, size }) => {
-                let part = (*at, (*size).min(most.max(1) as u64));
-                *at += part.1;
-                *size -= part.1;
+                let part = (*size).min(most.max(1) as u64);
+                let piece = Piece::Spilled {
+                    at: *at,
+                    size: part,
+                };
+                *at += part;
+                *size -= part;
                 if *size == 0 {
                     stream.queue.pop_front();
                 }
-                part
+                piece
             }
         };
-        let file = state.spill.file();
-        drop(state); // the disk may be slow, and the producers must not feel it
-        let file = file.expect("a piece that was spilled is in a file");
-        let room = if size <= BLOCK as u64 {
-            self.pool.block()
-        } else {
-            Vec::with_capacity(size as usize)
-        };
-        let bytes = read_back(&file, at, size as usize, room);
-        let mut state = shared.release(at, size);
-        match bytes {
-            Ok(bytes) => Ok(Taken::Bytes(bytes)),
-            Err(error) => {
-                let dir = state.spill.dir();
-                let stream = state.streams.get_mut(&id).ok_or(LiveError::Gone)?;
-                let name = stream.name.clone();
-                let error = LiveError::Spill { name, dir, error };
-                let again = error.again();
-                state.finish(&shared, id, Err(error));
-                let holes = state.forget_queue(id);
-                drop(state);
-                shared.punch(&holes);
-                Err(again)
-            }
-        }
+        drop(state);
+        Ok(Taken::Bytes(Claim::new(shared, id, piece)))
     }
 
     /// Waits until one of the streams has bytes or an end; false when there is neither after `timeout`.
@@ -407,7 +399,7 @@ impl Live {
     }
 
     fn is_foreign(&self) -> bool {
-        std::process::id() != self.process
+        is_foreign(self.process)
     }
 
     fn shared(&self) -> Result<Option<Arc<Shared>>, LiveError> {
@@ -442,6 +434,7 @@ impl Live {
                 closing: false,
             }),
             changed: Condvar::new(),
+            process: self.process,
         });
         let copy = shared.clone();
         let thread = std::thread::Builder::new()
@@ -474,6 +467,11 @@ impl Drop for Live {
         }
         self.close();
     }
+}
+
+/// Whether this process was forked from the one that the locks and the thread are in.
+fn is_foreign(process: u32) -> bool {
+    std::process::id() != process
 }
 
 #[cfg(target_os = "linux")]

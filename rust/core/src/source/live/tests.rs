@@ -47,6 +47,43 @@ fn what_is_written_arrives_in_order_from_memory_and_disk() {
 }
 
 #[test]
+fn what_is_claimed_is_read_by_anyone_at_any_time_or_given_back() {
+    for memory in [0, 100_000] {
+        let live = small(memory);
+        let (reader, mut writer) = io::pipe().unwrap();
+        let id = live.add(reader.as_fd(), "pipe", 0, true).unwrap();
+        let sent = pattern(3_000_000, 1);
+        sent.chunks(70_001)
+            .for_each(|chunk| writer.write_all(chunk).unwrap());
+        drop(writer);
+        let mut claims = Vec::new();
+        loop {
+            match live.claim(id, 10_000).unwrap() {
+                Taken::Bytes(claim) => claims.push(claim),
+                Taken::Nothing => assert!(live.wait(&[id], Duration::from_secs(10)).unwrap()),
+                Taken::End => break,
+            }
+        }
+        assert_eq!(live.waiting().unwrap().0, 0);
+        let sizes: Vec<_> = claims.iter().map(|claim| claim.size() as usize).collect();
+        // the last first, in another thread; and of some, nobody wants the bytes
+        let reader = std::thread::spawn(move || {
+            let mut at = 3_000_000;
+            for (number, mut claim) in claims.into_iter().enumerate().rev() {
+                let end = at;
+                at -= claim.size() as usize;
+                if number % 3 > 0 {
+                    assert_eq!(claim.bytes().unwrap(), &sent[at..end]);
+                }
+            }
+        });
+        reader.join().unwrap();
+        assert_eq!(sizes.iter().sum::<usize>(), 3_000_000);
+        assert_eq!(live.waiting().unwrap(), (0, 0));
+    }
+}
+
+#[test]
 fn memory_is_bounded_and_shared() {
     let live = small(200_000);
     let mut writers = Vec::new();
