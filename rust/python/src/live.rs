@@ -45,8 +45,8 @@ pub struct Intake {
     dicts: Mutex<Option<Py<PyWeakrefReference>>>,
 }
 
-/// The dicts that all taps of an intake use again: few, which stay in the cache. An intake is known to whoever looks after
-/// a process: a dict that refers to something must not be kept by it.
+/// The dicts that all taps of an intake use again: few, however many streams there are. Not the intake's own, which is
+/// known to whoever looks after a process: what was put into a dict must not be kept by that.
 #[pyclass(frozen, weakref)]
 #[derive(Default)]
 struct Dicts(Shared);
