@@ -9,7 +9,7 @@ use crate::detect::{Detection, Detector};
 use crate::dialect::{self, BoxedMapper, Dialect, Outcome};
 use crate::emit::{BlockAt, Emitter, Memory};
 use crate::event::{Chunk, Content, Event, Kind, Kinds, Place, Sink, Update};
-use crate::json::{Decoded, Doc, Expected, Forms, Head, Row, Tape, Value};
+use crate::json::{Doc, Expected, Forms, Head, Lines, Row, Tape, Value};
 use crate::record::{Consumer, Error, Intake, Options, Record};
 use crate::report::{Malformed, Report};
 use crate::run::{Exit, Known, Reducer, ResultLimit};
@@ -215,7 +215,7 @@ impl Parser {
     /// As [`feed`](Parser::feed), of what was decoded before: see [`Intake::feed_decoded`].
     pub fn feed_decoded(
         &mut self,
-        piece: &Decoded,
+        piece: Lines<'_>,
         from: usize,
         about: usize,
         output: &mut dyn Output,
@@ -584,7 +584,7 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::{Decoder, Stretch};
+    use crate::json::{Decoded, Decoder, Stretch};
 
     const STREAM: &[u8] = b"\xef\xbb\xbf\
         {\"type\": \"tool_call\", \"id\": \"1\", \"name\": \"execute\", \"args\": {\"command\": \"ls\"}}\n\
@@ -866,12 +866,12 @@ mod tests {
         let mut forms = parser.series().get().map(|series| Forms::new(series));
         let mut rows = 0;
         for chunk in stream.chunks(size) {
-            piece.fill(chunk);
-            piece.decode(&mut decoder, forms.as_mut());
-            let stretches = piece.stretches(0);
+            piece.decode(chunk, &mut decoder, forms.as_mut());
+            let lines = piece.lines(chunk);
+            let stretches = lines.stretches(0);
             rows += stretches.filter(|it| matches!(it, Stretch::Row(_))).count();
             parser
-                .feed_decoded(&piece, 0, usize::MAX, &mut NoOutput)
+                .feed_decoded(lines, 0, usize::MAX, &mut NoOutput)
                 .unwrap();
         }
         (told(parser), rows)

@@ -9,7 +9,7 @@ use std::fmt;
 use crate::event::Place;
 use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, Lines, MAX_TEXT_BYTES, Rest};
 use crate::json::{
-    Decoded, Decoder, Doc, Head, JsonError, Known, Paths, Pattern, Plans, Reason, Row, Spot, Str,
+    self, Decoder, Doc, Head, JsonError, Known, Paths, Pattern, Plans, Reason, Row, Spot, Str,
     Stretch, Tape, Text, Value,
 };
 use crate::report::{Malformed, Report};
@@ -300,7 +300,7 @@ impl Intake {
     /// bytes. The number of the next one; None when there is none.
     pub fn feed_decoded<E: From<Error> + From<SourceError>>(
         &mut self,
-        piece: &Decoded,
+        piece: json::Lines<'_>,
         from: usize,
         about: usize,
         consumer: &mut impl Consumer<E>,

@@ -208,9 +208,8 @@ fn read_decoded(parser: Parser, stream: &[u8], chunk: usize) -> String {
             if let Some(series) = parser.series().get() {
                 forms.get_or_insert_with(|| Forms::new(series));
             }
-            piece.fill(chunk);
-            piece.decode(&mut decoder, forms.as_mut());
-            let rest = parser.feed_decoded(&piece, 0, usize::MAX, told)?;
+            piece.decode(chunk, &mut decoder, forms.as_mut());
+            let rest = parser.feed_decoded(piece.lines(chunk), 0, usize::MAX, told)?;
             assert_eq!(rest, None);
             Ok(())
         })

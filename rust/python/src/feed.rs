@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use headrace_core::ahead::{Ahead, Piece, Pool};
 use headrace_core::frame::whole_lines;
-use headrace_core::json::{Decoded, Expected};
+use headrace_core::json::{Expected, Lines};
 use headrace_core::source::{Decoder, Source, SourceError};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyStopIteration;
@@ -199,7 +199,7 @@ type Parse<'p> = dyn FnMut(Input<'_>) -> Result<Option<usize>, Failure> + 'p;
 pub enum Input<'i> {
     Bytes(&'i [u8]),
     /// The lines from this one on, of about so many bytes.
-    Decoded(&'i Decoded, usize, usize),
+    Decoded(Lines<'i>, usize, usize),
     End,
 }
 

@@ -24,7 +24,7 @@ use memchr::memrchr;
 pub use early::{Early, Gone};
 pub use pool::Pool;
 
-use crate::json::{Decoded, Decoder, Expected, Forms};
+use crate::json::{Decoded, Decoder, Expected, Forms, Lines};
 use crate::source::{Extent, Source, SourceError};
 
 /// What is parsed before anything is decoded ahead.
@@ -62,7 +62,7 @@ pub struct Ahead {
 pub enum Piece<'a> {
     Bytes(&'a [u8]),
     /// Begins with a line, unless the piece before it ended within one.
-    Decoded(&'a Decoded),
+    Decoded(Lines<'a>),
 }
 
 struct Job {
@@ -163,7 +163,7 @@ impl Ahead {
     pub fn piece(&self) -> Option<Piece<'_>> {
         let job = self.current.as_ref()?;
         Some(match job.decoded.get() {
-            Some(decoded) => Piece::Decoded(decoded),
+            Some(decoded) => Piece::Decoded(decoded.lines(job.raw.bytes())),
             None => Piece::Bytes(job.raw.bytes()),
         })
     }
@@ -228,8 +228,7 @@ impl Job {
         if let (None, Some(series)) = (&forms, workshop.series.get()) {
             forms = Some(Forms::new(series));
         }
-        decoded.fill(self.raw.bytes());
-        decoded.decode(&mut decoder, forms.as_mut());
+        decoded.decode(self.raw.bytes(), &mut decoder, forms.as_mut());
         put_back(&workshop.decoders, Some((decoder, forms)));
         let _ = self.decoded.set(decoded); // only who has taken it sets it
     }

@@ -8,21 +8,26 @@ use super::series::{Forms, Row};
 use super::tape::Node;
 use super::template::{Decoder, Fitted, Pattern};
 use super::value::{Doc, How};
+use crate::frame::whole_lines;
 
 /// A longer text is left to who asks for it: its nodes may take eight times its bytes.
 const MAX_TEXT: usize = 1 << 20;
 /// Nodes beyond these are not kept: 2 MiB of them.
 const MAX_NODES: usize = 1 << 17;
+/// About how much is copied at a time.
+const COPY: usize = 4 << 10;
 
-/// A piece of a stream, and what a decoder makes of the lines that end in it.
+/// What a decoder makes of the lines that end in a piece of a stream.
 #[derive(Debug, Default)]
 pub struct Decoded {
+    /// A copy of the piece, as others may write to a file that is in memory. Not of the rows: what is told of them was
+    /// looked at after it was copied.
     bytes: Vec<u8>,
     lines: Vec<Line>,
     /// Of all lines that are JSON: those in the slots of a text that fits a pattern, else all.
     nodes: Vec<Node>,
     patterns: Vec<Arc<Pattern>>,
-    rows: Vec<Lines>,
+    rows: Vec<Span>,
     /// Of all rows.
     texts: String,
 }
@@ -51,7 +56,7 @@ enum What {
 
 /// A [`Row`].
 #[derive(Debug)]
-struct Lines {
+struct Span {
     count: u32,
     longest: u32,
     last: (u32, u32),
@@ -83,23 +88,8 @@ fn text(line: &[u8]) -> &[u8] {
 }
 
 impl Decoded {
-    /// Takes other bytes. No more than 4 GiB can be told of.
-    pub fn fill(&mut self, bytes: &[u8]) {
-        self.lines.clear();
-        self.nodes.clear();
-        self.patterns.clear();
-        self.rows.clear();
-        self.texts.clear();
-        self.bytes.clear();
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Decodes the lines; those of series are told of as rows.
-    pub fn decode(&mut self, decoder: &mut Decoder, mut forms: Option<&mut Forms>) {
+    /// Decodes the lines of another piece, of 4 GiB at most; those of series are told of as rows.
+    pub fn decode(&mut self, piece: &[u8], decoder: &mut Decoder, mut forms: Option<&mut Forms>) {
         let Decoded {
             bytes,
             lines,
@@ -108,18 +98,31 @@ impl Decoded {
             rows,
             texts,
         } = self;
+        lines.clear();
+        nodes.clear();
+        patterns.clear();
+        rows.clear();
+        texts.clear();
+        if bytes.len() < piece.len() {
+            bytes.resize(piece.len(), 0);
+        }
+        let mut copied = 0;
         let mut at = 0;
         while nodes.len() <= MAX_NODES {
-            let rest = &bytes[at..];
+            if at >= copied {
+                copied = at + whole_lines(&piece[at..], COPY);
+                bytes[at..copied].copy_from_slice(&piece[at..copied]);
+            }
+            let rest = &bytes[at..copied];
             if let Some((doc, raw)) = decoder.parse_line(rest) {
                 at += raw.len() + usize::from(rest[raw.len()] == b'\r');
                 lines.push(Line::new(at, Some(doc), nodes, patterns));
                 at += 1;
                 let head = forms.as_deref_mut().and_then(|forms| forms.head(&doc));
-                let row = head.and_then(|head| decoder.row(&head, &bytes[at..], texts));
+                let row = head.and_then(|head| decoder.row(&head, &piece[at..], texts));
                 if let Some(row) = row {
                     let (from, size) = row.last;
-                    rows.push(Lines {
+                    rows.push(Span {
                         count: row.count as u32,
                         longest: row.longest as u32,
                         last: (from as u32, size as u32),
@@ -144,25 +147,46 @@ impl Decoded {
         }
     }
 
+    /// What it told of this piece, the last that was decoded.
+    pub fn lines<'a>(&'a self, piece: &'a [u8]) -> Lines<'a> {
+        Lines {
+            piece,
+            decoded: self,
+        }
+    }
+}
+
+/// The lines of a piece, and what a decoder made of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines<'a> {
+    piece: &'a [u8],
+    decoded: &'a Decoded,
+}
+
+impl<'a> Lines<'a> {
+    pub fn bytes(&self) -> &'a [u8] {
+        self.piece
+    }
+
     /// The stretches from this one on.
-    pub fn stretches(&self, from: usize) -> impl Iterator<Item = Stretch<'_>> {
-        let before = from.checked_sub(1).and_then(|at| self.lines.get(at));
+    pub fn stretches(self, from: usize) -> impl Iterator<Item = Stretch<'a>> {
+        let Lines { piece, decoded } = self;
+        let before = from.checked_sub(1).and_then(|at| decoded.lines.get(at));
         let (mut start, mut first) = match before {
             Some(before) => (before.end as usize + 1, before.nodes as usize),
             None => (0, 0),
         };
-        self.lines[from..].iter().map(move |line| {
-            let bytes = &self.bytes[start..line.end as usize];
-            let nodes = &self.nodes[first..line.nodes as usize];
+        decoded.lines[from..].iter().map(move |line| {
+            let bytes = &decoded.bytes[start..line.end as usize];
+            let nodes = &decoded.nodes[first..line.nodes as usize];
             let offset = std::mem::replace(&mut start, line.end as usize + 1);
             first = line.nodes as usize;
             let pattern = match line.what {
                 What::Unknown => return Stretch::Line(bytes, None),
                 What::Parsed => None,
-                What::Fits(at) => Some(&self.patterns[at as usize]),
+                What::Fits(at) => Some(&decoded.patterns[at as usize]),
                 What::Row(at) => {
-                    let at = at as usize;
-                    return Stretch::Row(self.row(at, &self.bytes[offset..start]));
+                    return Stretch::Row(decoded.row(at as usize, &piece[offset..start]));
                 }
             };
             let known = Known {
@@ -176,6 +200,14 @@ impl Decoded {
         })
     }
 
+    /// What stands behind the last of them.
+    pub fn rest(&self) -> &'a [u8] {
+        let last = self.decoded.lines.last();
+        &self.piece[last.map_or(0, |line| line.end as usize + 1)..]
+    }
+}
+
+impl Decoded {
     fn row<'a>(&'a self, at: usize, bytes: &'a [u8]) -> Row<'a> {
         let row = &self.rows[at];
         let before = at
@@ -190,12 +222,6 @@ impl Decoded {
             text: &self.texts[before as usize..row.texts as usize],
             pattern: row.pattern,
         }
-    }
-
-    /// What stands behind the last of them.
-    pub fn rest(&self) -> &[u8] {
-        let start = self.lines.last().map_or(0, |line| line.end as usize + 1);
-        &self.bytes[start..]
     }
 }
 
