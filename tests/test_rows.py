@@ -3,6 +3,7 @@ are read without the mapper: the run, the report and the events are the same."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 from pathlib import Path
@@ -513,12 +514,10 @@ def name_of(dialect: str) -> str:
     return dialect.split(" ")[0]
 
 
-def of_events(source: Any, dialect: str) -> tuple[Any, Any]:
-    """The run and the report where every event is wanted: the mapper sees every record."""
-    events = headrace.events(source, dialect=dialect)
-    for _ in events:
-        pass
-    return events.run.to_dict(), events.report
+def one_by_one(stream: bytes, **options: Any) -> tuple[list[Any], Any, Any]:
+    """Events, run and report of a stream that comes line by line: there are no rows, the mapper sees every record."""
+    events = headrace.events(stream.splitlines(keepends=True), **options)
+    return [*map(copy.deepcopy, events)], events.run.to_dict(), events.report
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -528,7 +527,10 @@ def test_a_run_does_not_depend_on_who_wants_the_events(dialect: str) -> None:
     @settings(max_examples=100, deadline=None)
     @given(streams(dialect), st.integers(1, 900))
     def check(stream: bytes, size: int) -> None:
-        run, report = of_events([stream], name)
+        told, run, report = one_by_one(stream, dialect=name)
+        events = headrace.events([stream], dialect=name)
+        assert [*map(copy.deepcopy, events)] == told
+        assert (events.run.to_dict(), events.report) == (run, report)
         chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
         assert headrace.reduce([stream], dialect=name).to_dict() == run
         assert headrace.reduce(chunks, dialect=name).to_dict() == run
@@ -554,7 +556,8 @@ def test_no_row_goes_on_where_a_member_that_matters_is_another(dialect: str) -> 
                     line(changed(make(kind, index, number), pair[place]), text),
                 ]
             stream = "\n".join(lines).encode() + b"\n"
-            run, _ = of_events([stream], name_of(dialect))
+            told, run, _ = one_by_one(stream, dialect=name_of(dialect))
+            assert [*headrace.events([stream], dialect=name_of(dialect))] == told
             assert headrace.reduce([stream], dialect=name_of(dialect)).to_dict() == run
 
 
@@ -572,14 +575,14 @@ def test_a_big_file_of_rows_gives_the_run_of_its_records(dialect: str, tmp_path:
         stream *= 1 + (2 << 20) // len(stream)
         path.write_bytes(stream)
         options: dict[str, Any] = {"dialect": name_of(dialect), "max_line_bytes": longest}
-        events = headrace.events(path, **options)
-        for _ in events:
-            pass
-        run = events.run.to_dict()
+        told, run, report = one_by_one(stream, **options)
         assert headrace.reduce(path, **options).to_dict() == run
+        events = headrace.events(path, **options)
+        assert [*events] == told
         some = headrace.events(path, only={"error"}, **options)
         list(some)
-        assert (some.run.to_dict(), some.report) == (run, events.report)
+        for it in events, some:
+            assert (it.run.to_dict(), it.report) == (run, report)
 
     check()
 

@@ -8,8 +8,8 @@ use crate::data::Data;
 use crate::detect::{Detection, Detector};
 use crate::dialect::{self, BoxedMapper, Dialect, Outcome};
 use crate::emit::{BlockAt, Emitter, Memory};
-use crate::event::{Chunk, Content, Event, Kind, Kinds, Place, Sink, Update};
-use crate::json::{Doc, Expected, Forms, Head, Lines, Row, Tape, Value};
+use crate::event::{Chunk, Content, Event, Kind, Kinds, Place, Sink, Stamp, Update};
+use crate::json::{Expected, Forms, Head, Lines, Row, Tape, Value};
 use crate::record::{Consumer, Error, Intake, Options, Record};
 use crate::report::{Malformed, Report};
 use crate::run::{Exit, Known, Reducer, ResultLimit};
@@ -72,8 +72,8 @@ const MAX_TAIL: usize = 100;
 struct Mapping {
     mapper: BoxedMapper,
     memory: Memory,
-    /// Of the dialect's series.
-    forms: Forms,
+    /// Of the dialect's series, once it is known who wants what.
+    forms: Option<Forms>,
 }
 
 /// The text that a record of a series added to a block: it may go on without mapper, emitter and reducer.
@@ -81,6 +81,8 @@ struct Flow {
     head: Head,
     block: BlockAt,
     said: Said,
+    /// Of its event, if somebody wants those that follow.
+    stamp: Option<Stamp<'static>>,
 }
 
 /// Text that an event adds to a block.
@@ -91,17 +93,6 @@ struct Said {
     block: u32,
     /// It is of the main agent.
     is_main: bool,
-}
-
-impl Flow {
-    /// None: what comes next is read as any other record.
-    fn new(json: &Doc<'_>, forms: &mut Forms, memory: &Memory, said: Said) -> Option<Flow> {
-        Some(Flow {
-            head: forms.head(json)?,
-            block: memory.last_block(said.kind, said.block)?,
-            said,
-        })
-    }
 }
 
 impl Serialize for Mapping {
@@ -115,17 +106,11 @@ impl<'de> Deserialize<'de> for Mapping {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (memory, mapper) = <(Memory, Vec<u8>)>::deserialize(deserializer)?;
         let mapper = (memory.dialect.mapper.load)(&mapper).map_err(D::Error::custom)?;
-        Ok(Mapping::new(mapper, memory))
-    }
-}
-
-impl Mapping {
-    fn new(mapper: BoxedMapper, memory: Memory) -> Self {
-        Mapping {
+        Ok(Mapping {
             mapper,
-            forms: Forms::new(memory.dialect.series),
             memory,
-        }
+            forms: None,
+        })
     }
 }
 
@@ -365,12 +350,13 @@ impl Consumer<Error> for Line<'_> {
     }
 
     #[inline]
-    fn head(&self) -> Option<&Head> {
-        self.stream.flow.as_ref().map(|flow| &flow.head)
+    fn head(&self) -> Option<(&Head, bool)> {
+        let flow = self.stream.flow.as_ref()?;
+        Some((&flow.head, flow.stamp.is_some()))
     }
 
     fn row(&mut self, row: &Row<'_>, place: Place) -> bool {
-        self.stream.row(row, place)
+        self.stream.row(row, place, self.output)
     }
 
     fn malformed(&mut self, line: &Malformed) -> Result<(), Error> {
@@ -400,6 +386,9 @@ struct Tee<'p> {
     told: u32,
     /// What the last one said.
     text: Option<Said>,
+    /// Whether the stamp of that is kept, if the output gets it.
+    keeps: bool,
+    stamp: Option<Stamp<'static>>,
 }
 
 impl<'p> Tee<'p> {
@@ -410,6 +399,8 @@ impl<'p> Tee<'p> {
             output,
             told: 0,
             text: None,
+            keeps: false,
+            stamp: None,
         }
     }
 }
@@ -435,6 +426,9 @@ impl Sink for Tee<'_> {
         };
         self.reducer.take(event);
         if self.kinds.has(event.kind()) {
+            if self.keeps {
+                self.stamp = Some(event.stamp.to_static());
+            }
             self.output.take(event);
         }
     }
@@ -510,12 +504,16 @@ impl Stream {
     fn decide(&mut self, found: Detection) {
         self.expect(found.dialect);
         let mapper = (found.dialect.mapper.new)();
-        self.mapping = Some(Mapping::new(mapper, Memory::new(found.dialect)));
+        self.mapping = Some(Mapping {
+            mapper,
+            memory: Memory::new(found.dialect),
+            forms: None,
+        });
         self.detection = Some(found);
     }
 
     /// Takes records that say nothing but more of the text that the last one said.
-    fn row(&mut self, row: &Row<'_>, place: Place) -> bool {
+    fn row(&mut self, row: &Row<'_>, place: Place, output: &mut dyn Output) -> bool {
         let (Some(flow), Some(Mapping { memory, .. })) = (&self.flow, &mut self.mapping) else {
             return false;
         };
@@ -533,6 +531,30 @@ impl Stream {
         } = flow.said;
         self.reducer.go_on(kind, block, row.text, is_main, place);
         memory.go_to(place);
+        let Some(stamp) = &flow.stamp else {
+            return true;
+        };
+        let first = (place.line + 1 - row.count, place.offset - row.last.0);
+        let mut from = 0;
+        for (line, part) in (first.0..).zip(row.parts) {
+            let text = &row.text[from..part.end as usize];
+            from = part.end as usize;
+            let chunk = Chunk {
+                kind,
+                content: Content::Text(text),
+                retract: 0,
+                block,
+            };
+            output.take(&Event {
+                update: Update::Chunk(chunk),
+                stamp,
+                place: Place {
+                    line,
+                    offset: first.1 + u64::from(part.start),
+                    size: part.size.into(),
+                },
+            });
+        }
         true
     }
 
@@ -550,21 +572,33 @@ impl Stream {
             report.unknown_type(record, kind.map(|kind| kind.lossy()).as_deref());
             return;
         };
+        let forms = forms.get_or_insert_with(|| {
+            let are_wanted = TEXTS.iter().any(|kind| self.kinds.has(*kind));
+            Forms::new(memory.dialect.series, are_wanted)
+        });
+        let head = match self.records {
+            true => None, // somebody wants them one by one
+            false => forms.head(&record.json),
+        };
         let mut tee = Tee::new(&mut self.reducer, self.kinds, output);
+        tee.keeps = head.is_some();
         let mut emitter = Emitter::new(memory, &mut tee, record.place());
         let outcome = mapper.map(record, &mut emitter);
         if emitter.is_lossy() && !record.lossy {
             report.lossy_record(); // the intake has counted the others
         }
-        let Tee { told, text, .. } = tee;
-        self.flow = match text {
-            Some(text)
-                if told == 1
-                    && !self.records
-                    && !self.kinds.has(text.kind)
-                    && mapper.has_series() =>
-            {
-                Flow::new(&record.json, forms, memory, text)
+        let Tee {
+            told, text, stamp, ..
+        } = tee;
+        self.flow = match (head, text) {
+            (Some(head), Some(said)) if told == 1 && mapper.has_series() => {
+                let block = memory.last_block(said.kind, said.block);
+                block.map(|block| Flow {
+                    head,
+                    block,
+                    said,
+                    stamp,
+                })
             }
             _ => None,
         };
@@ -863,7 +897,10 @@ mod tests {
     fn decoded(stream: &[u8], dialect: &'static Dialect, size: usize) -> (String, usize) {
         let mut parser = Parser::new(Some(dialect), Kinds::NONE, Options::default());
         let (mut decoder, mut piece) = (Decoder::new(), Decoded::default());
-        let mut forms = parser.series().get().map(|series| Forms::new(series));
+        let mut forms = parser
+            .series()
+            .get()
+            .map(|series| Forms::new(series, false));
         let mut rows = 0;
         for chunk in stream.chunks(size) {
             piece.decode(chunk, &mut decoder, forms.as_mut());
@@ -876,6 +913,18 @@ mod tests {
         }
         (told(parser), rows)
     }
+
+    /// All events.
+    #[derive(Default)]
+    struct Heard(Vec<String>);
+
+    impl Sink for Heard {
+        fn take(&mut self, event: &Event<'_>) {
+            self.0.push(format!("{event:?}"));
+        }
+    }
+
+    impl Output for Heard {}
 
     fn told(mut parser: Parser) -> String {
         parser.close(&mut NoOutput).unwrap();
@@ -890,9 +939,14 @@ mod tests {
             let parser = |kinds| Parser::new(Some(dialect), kinds, Options::default());
             for seed in 0..40 {
                 let stream = deltas(ends, seed);
-                let mut one_by_one = parser(Kinds::EVENTS);
-                one_by_one.feed(&stream, &mut NoOutput).unwrap();
+                let mut one_by_one = parser(Kinds::EVENTS).without_templates();
+                let (mut heard, mut also) = (Heard::default(), Heard::default());
+                one_by_one.feed(&stream, &mut heard).unwrap();
                 let want = told(one_by_one);
+                let mut with_events = parser(Kinds::EVENTS);
+                with_events.feed(&stream, &mut also).unwrap();
+                assert!(also.0 == heard.0, "events of {name} {seed}");
+                assert!(told(with_events) == want, "{name} {seed}");
                 let mut in_rows = parser(Kinds::NONE);
                 in_rows.feed(&stream, &mut NoOutput).unwrap();
                 assert!(told(in_rows) == want, "{name} {seed}");

@@ -9,8 +9,8 @@ use std::fmt;
 use crate::event::Place;
 use crate::frame::{DEFAULT_MAX_LINE_BYTES, Framer, Line, Lines, MAX_TEXT_BYTES, Rest};
 use crate::json::{
-    self, Decoder, Doc, Head, JsonError, Known, Paths, Pattern, Plans, Reason, Row, Spot, Str,
-    Stretch, Tape, Text, Value,
+    self, Decoder, Doc, Head, JsonError, Known, Part, Paths, Pattern, Plans, Reason, Row, Spot,
+    Str, Stretch, Tape, Text, Value,
 };
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
@@ -154,9 +154,9 @@ pub trait Consumer<E> {
     fn record(&mut self, record: Record<'_>, report: &mut Report) -> Result<(), E>;
 
     /// What is to be known of the last record to tell which records go on with it, if the consumer takes a
-    /// [`row`](Consumer::row) of them.
+    /// [`row`](Consumer::row) of them; and whether it asks for each of its parts.
     #[inline]
-    fn head(&self) -> Option<&Head> {
+    fn head(&self) -> Option<(&Head, bool)> {
         None
     }
 
@@ -228,6 +228,8 @@ struct Reader {
     /// Of a row.
     #[serde(skip)]
     texts: String,
+    #[serde(skip)]
+    parts: Vec<Part>,
     report: Report,
     options: Options,
     /// There were none but blank lines.
@@ -250,6 +252,7 @@ impl Intake {
                 decoder: Decoder::new(),
                 types: Paths::default(),
                 texts: String::new(),
+                parts: Vec::new(),
                 report: Report::default(),
                 options,
                 at_start: true,
@@ -463,9 +466,11 @@ impl Reader {
         if self.held.is_some() {
             return Ok(None);
         }
-        if let Some(head) = consumer.head() {
+        if let Some((head, each)) = consumer.head() {
             self.texts.clear();
-            let row = self.decoder.row(head, rest.bytes, &mut self.texts);
+            self.parts.clear();
+            let parts = each.then_some(&mut self.parts);
+            let row = self.decoder.row(head, rest.bytes, &mut self.texts, parts);
             if let Some(row) = row
                 && consumer.row(&row, place_of_last(&row, rest.number, rest.offset))
             {

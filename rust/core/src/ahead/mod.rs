@@ -226,7 +226,7 @@ impl Job {
         let (mut decoder, mut forms): (Decoder, Option<Forms>) = take_out(&workshop.decoders);
         let mut decoded: Decoded = take_out(&workshop.room);
         if let (None, Some(series)) = (&forms, workshop.series.get()) {
-            forms = Some(Forms::new(series));
+            forms = Some(Forms::new(series, false));
         }
         decoded.decode(self.raw.bytes(), &mut decoder, forms.as_mut());
         put_back(&workshop.decoders, Some((decoder, forms)));

@@ -60,6 +60,7 @@ const SERIES: &[Series] = &[Series {
     ],
     without: &[&["params", "update", "_meta", "usage"]],
     odd: &["Error", "Warning: ", "Info: "],
+    ..Series::NO_FACTS
 }];
 
 /// Error codes of answers to other requests than the prompt: no such method, bad params, no such thing, bad JSON.

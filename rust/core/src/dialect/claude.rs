@@ -127,6 +127,7 @@ const SERIES: &[Series] = &[
         ],
         text: &["event", "delta", "text"],
         same: SAME,
+        stamp: Some(&[&["timestamp"]]),
         ..Series::NO_FACTS
     },
     Series {
@@ -137,6 +138,7 @@ const SERIES: &[Series] = &[
         ],
         text: &["event", "delta", "thinking"],
         same: SAME,
+        stamp: Some(&[&["timestamp"]]),
         ..Series::NO_FACTS
     },
 ];

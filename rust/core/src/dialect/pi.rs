@@ -64,6 +64,7 @@ const SERIES: &[Series] = &[Series {
     ],
     text: &["assistantMessageEvent", "delta"],
     same: &[&["assistantMessageEvent", "contentIndex"]],
+    stamp: Some(&[]),
     ..Series::NO_FACTS
 }];
 

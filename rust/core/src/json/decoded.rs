@@ -119,7 +119,7 @@ impl Decoded {
                 lines.push(Line::new(at, Some(doc), nodes, patterns));
                 at += 1;
                 let head = forms.as_deref_mut().and_then(|forms| forms.head(&doc));
-                let row = head.and_then(|head| decoder.row(&head, &piece[at..], texts));
+                let row = head.and_then(|head| decoder.row(&head, &piece[at..], texts, None));
                 if let Some(row) = row {
                     let (from, size) = row.last;
                     rows.push(Span {
@@ -220,6 +220,7 @@ impl Decoded {
             longest: row.longest.into(),
             last: (from.into(), size.into()),
             text: &self.texts[before as usize..row.texts as usize],
+            parts: &[],
             pattern: row.pattern,
         }
     }

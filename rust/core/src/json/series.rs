@@ -25,6 +25,9 @@ pub struct Series {
     pub without: &'static [&'static [&'static str]],
     /// What stands in texts that may say something else, and need a look.
     pub odd: &'static [&'static str],
+    /// Members that matter to nobody but who wants the events, which say them too. None: nobody has looked which, and
+    /// there are no rows for those who want the events.
+    pub stamp: Option<&'static [&'static [&'static str]]>,
 }
 
 impl Series {
@@ -35,8 +38,9 @@ impl Series {
         same: &[],
         without: &[],
         odd: &[],
+        stamp: None,
     };
-    /// No series has more of them in `is` and `same`.
+    /// No series has more of them in `is`, `same` and `stamp`.
     pub const MEMBERS: usize = 12;
 }
 
@@ -61,7 +65,11 @@ const CONSTANT: u8 = u8::MAX;
 
 impl Form {
     /// None: no text that fits the pattern is of the series.
-    fn new(series: &'static Series, pattern: &Pattern) -> Option<Form> {
+    fn new(series: &'static Series, pattern: &Pattern, stamped: bool) -> Option<Form> {
+        let stamp = match stamped {
+            true => series.stamp?,
+            false => &[],
+        };
         let mut form = Form {
             series,
             text: pattern.slot(pattern.spot(series.text))?,
@@ -86,7 +94,7 @@ impl Form {
         }
         let is = form.is.into_iter().filter(|slot| *slot != CONSTANT);
         is.for_each(|slot| form.keep(slot));
-        for path in series.same {
+        for path in series.same.iter().chain(stamp) {
             let spot = pattern.spot(path);
             if spot.is_there() && pattern.constant(spot).is_none() {
                 form.keep(pattern.slot(spot)?);
@@ -188,6 +196,16 @@ impl Head {
     }
 }
 
+/// A record of a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Where its text begins in the bytes of the row, and its size.
+    pub start: u32,
+    pub size: u32,
+    /// Where what it adds ends in the text of the row.
+    pub end: u32,
+}
+
 /// Records of one series that go on with the one before them.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
@@ -200,6 +218,8 @@ pub struct Row<'a> {
     pub last: (u64, u64),
     /// Their texts, one after the other.
     pub text: &'a str,
+    /// Each of them, if somebody asked.
+    pub parts: &'a [Part],
     /// [`Pattern::number`] of the pattern that they fit, and the record before them.
     pub pattern: u32,
 }
@@ -212,13 +232,16 @@ fn is_one_of(value: Value<'_>, words: &[&str]) -> bool {
 #[derive(Debug)]
 pub struct Forms {
     series: &'static [Series],
+    stamped: bool,
     known: Plans<Form>,
 }
 
 impl Forms {
-    pub fn new(series: &'static [Series]) -> Self {
+    /// `stamped`: somebody wants the events.
+    pub fn new(series: &'static [Series], stamped: bool) -> Self {
         Forms {
             series,
+            stamped,
             known: Plans::default(),
         }
     }
@@ -226,10 +249,16 @@ impl Forms {
     /// None: no other record goes on with this one.
     #[inline]
     pub fn head(&mut self, doc: &Doc<'_>) -> Option<Head> {
-        let Forms { series, known } = self;
+        let Forms {
+            series,
+            stamped,
+            known,
+        } = self;
         let pattern = doc.fitted()?.pattern();
         let form = known.of(pattern, || {
-            series.iter().find_map(|series| Form::new(series, pattern))
+            series
+                .iter()
+                .find_map(|series| Form::new(series, pattern, *stamped))
         });
         form.filter(|form| form.has(doc))
             .and_then(|form| Head::new(form, doc))

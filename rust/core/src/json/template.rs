@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::paths::Spot;
 use super::scan::{BLOCK, Block, plain_text_end, same_bytes};
-use super::series::{Head, Row};
+use super::series::{Head, Part as RowPart, Row};
 use super::tape::{LONE, Node};
 use super::value::{Doc, How, Value};
 use super::{JsonError, Tape, utf8};
@@ -136,12 +136,13 @@ impl Decoder {
     }
 
     /// The records at the start of `text` that go on with the one that was read last, which has that head; their texts are
-    /// added to `texts`. None: there are none, or it is not worth a try.
+    /// added to `texts`, and each of them to `parts`. None: there are none, or it is not worth a try.
     pub fn row<'a>(
         &mut self,
         head: &Head,
         text: &'a [u8],
         texts: &'a mut String,
+        mut parts: Option<&'a mut Vec<RowPart>>,
     ) -> Option<Row<'a>> {
         let Templates { list, last, .. } = &self.templates;
         let template = list.get(*last).filter(|it| it.next == *last)?;
@@ -167,6 +168,13 @@ impl Decoder {
                 break;
             }
             (start, size) = (at, end);
+            if let Some(parts) = &mut parts {
+                parts.push(RowPart {
+                    start: start as u32,
+                    size: size as u32,
+                    end: (texts.len() - before) as u32,
+                });
+            }
             let end = end + usize::from(rest[end] == b'\r');
             longest = longest.max(end);
             at += end + 1;
@@ -185,6 +193,7 @@ impl Decoder {
             longest: longest as u64,
             last: (start as u64, size as u64),
             text: &texts[before..],
+            parts: parts.map_or(&[], |parts| parts),
             pattern: pattern.number,
         })
     }
