@@ -51,7 +51,7 @@ format: .venv/built ## format all code
 
 bench: .venv/built ## figures, ours and those of peers in one run, into docs/benchmarks.md
 	$(EXTRA) 'headrace[bench]'
-	$(BIN)/python -m benches --write
+	$(BIN)/python -m benches --mb 200 --write
 
 counts: .venv/built ## instructions for each record, by callgrind; needs valgrind
 	$(BIN)/python -m benches.counts --write
