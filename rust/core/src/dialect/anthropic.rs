@@ -8,12 +8,33 @@ use super::{is_true, members};
 use crate::data::Data;
 use crate::emit::{Emitter, Update};
 use crate::event::{Image, Item, Kind, Location, PlanEntry, Stamp, Tokens};
-use crate::json::{Text, Value};
+use crate::json::{Series, Text, Value};
 use crate::number::{Number, count, price};
 use crate::tool;
 
 /// The model that the harness names for what it says itself.
 pub(super) const SYNTHETIC: &str = "<synthetic>";
+
+/// Stream events with a delta of text. Who prints them says what must be the same.
+pub(super) const TEXT_DELTAS: Series = Series {
+    is: &[
+        (&["type"], &["stream_event"]),
+        (&["event", "type"], &["content_block_delta"]),
+        (&["event", "delta", "type"], &["text_delta"]),
+    ],
+    text: &["event", "delta", "text"],
+    ..Series::NO_FACTS
+};
+/// The same of a thought.
+pub(super) const THINKING_DELTAS: Series = Series {
+    is: &[
+        (&["type"], &["stream_event"]),
+        (&["event", "type"], &["content_block_delta"]),
+        (&["event", "delta", "type"], &["thinking_delta"]),
+    ],
+    text: &["event", "delta", "thinking"],
+    ..Series::NO_FACTS
+};
 
 const INTERRUPT: &str = "[Request interrupted by user";
 /// How the harness begins what it writes in the user's name.

@@ -120,26 +120,14 @@ const STREAM: [&[&str]; 10] = [
 /// Deltas of one block.
 const SERIES: &[Series] = &[
     Series {
-        is: &[
-            (&["type"], &["stream_event"]),
-            (&["event", "type"], &["content_block_delta"]),
-            (&["event", "delta", "type"], &["text_delta"]),
-        ],
-        text: &["event", "delta", "text"],
         same: SAME,
         stamp: Some(&[&["timestamp"]]),
-        ..Series::NO_FACTS
+        ..anthropic::TEXT_DELTAS
     },
     Series {
-        is: &[
-            (&["type"], &["stream_event"]),
-            (&["event", "type"], &["content_block_delta"]),
-            (&["event", "delta", "type"], &["thinking_delta"]),
-        ],
-        text: &["event", "delta", "thinking"],
         same: SAME,
         stamp: Some(&[&["timestamp"]]),
-        ..Series::NO_FACTS
+        ..anthropic::THINKING_DELTAS
     },
 ];
 const SAME: &[&[&str]] = &[

@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_all, has_any, rule};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, anthropic, has_all, has_any, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Item, Kind, Stamp, State, Tokens, Usage};
@@ -29,25 +29,13 @@ pub const DIALECT: Dialect = Dialect {
 /// Deltas of one block.
 const SERIES: &[Series] = &[
     Series {
-        is: &[
-            (&["type"], &["stream_event"]),
-            (&["event", "type"], &["content_block_delta"]),
-            (&["event", "delta", "type"], &["text_delta"]),
-        ],
-        text: &["event", "delta", "text"],
         same: SAME,
         odd: &[API_ERROR],
-        ..Series::NO_FACTS
+        ..anthropic::TEXT_DELTAS
     },
     Series {
-        is: &[
-            (&["type"], &["stream_event"]),
-            (&["event", "type"], &["content_block_delta"]),
-            (&["event", "delta", "type"], &["thinking_delta"]),
-        ],
-        text: &["event", "delta", "thinking"],
         same: SAME,
-        ..Series::NO_FACTS
+        ..anthropic::THINKING_DELTAS
     },
 ];
 const SAME: &[&[&str]] = &[&["event", "index"], &["parent_tool_use_id"]];

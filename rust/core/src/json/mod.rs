@@ -28,7 +28,7 @@ pub use kept::Kept;
 pub use parse::MAX_DEPTH;
 pub use paths::{Paths, Plans, Spot};
 pub(crate) use scan::plain_end;
-pub use series::{Expected, Forms, Head, Part, Row, Series};
+pub use series::{Expected, Forms, Head, Is, Part, Row, Series};
 pub use short::Short;
 pub use tape::Tape;
 pub use template::{Decoder, Fitted, Pattern, Shape};

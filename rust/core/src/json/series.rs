@@ -10,13 +10,16 @@ use super::value::{Doc, Value};
 
 const SLOTS: usize = Series::MEMBERS;
 
+/// A member, by its path, and the strings that it may be.
+pub type Is = (&'static [&'static str], &'static [&'static str]);
+
 /// Which records come in rows. Whoever names them here promises that one of them, right behind another that had a text
 /// to add, and that is all that came of it, and has the same members, has nothing to say but the text that it adds to
 /// that.
 #[derive(Debug)]
 pub struct Series {
-    /// Members, and the strings that they may be: in a row, one of them.
-    pub is: &'static [(&'static [&'static str], &'static [&'static str])],
+    /// In a row, they are the same.
+    pub is: &'static [Is],
     /// The text.
     pub text: &'static [&'static str],
     /// Members that are the same in a row, if they are there.
