@@ -31,22 +31,18 @@ impl Claim {
 
     /// The bytes, once they are in memory. An error comes again from [`Live::take`](super::Live::take): it is the
     /// stream's end.
-    pub fn bytes(&mut self) -> Result<&[u8], LiveError> {
+    pub fn bytes(&mut self) -> Result<&mut Vec<u8>, LiveError> {
         if let Piece::Spilled { at, size } = self.piece {
             self.piece = Piece::Memory(self.read(at, size)?);
         }
-        match &self.piece {
+        match &mut self.piece {
             Piece::Memory(bytes) => Ok(bytes),
             Piece::Spilled { .. } => unreachable!("it was read"),
         }
     }
 
     pub fn into_bytes(mut self) -> Result<Vec<u8>, LiveError> {
-        self.bytes()?;
-        match &mut self.piece {
-            Piece::Memory(bytes) => Ok(std::mem::take(bytes)),
-            Piece::Spilled { .. } => unreachable!("it was read"),
-        }
+        self.bytes().map(std::mem::take)
     }
 
     /// Reads the range, without the lock, and gives it back.
