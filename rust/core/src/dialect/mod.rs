@@ -1,8 +1,9 @@
 //! The dialects: one file for each, all of the same shape.
 //!
 //! Each has `DIALECT`, the line for the table below; `sign`, how sure a record is of this dialect (something for
-//! anything that has the shape of one of its top-level records, None for all else); and a [`Mapper`], which is called
-//! for each record and tells the emitter what it says.
+//! anything that has the shape of one of its top-level records, None for all else); a [`Mapper`], which is called for
+//! each record and tells the emitter what it says; and `SERIES`, if it streams text: the records that a mapper need not
+//! see, as they only go on with the one before them.
 //!
 //! To add one: write its file, its Python twin, and a line in each table.
 
