@@ -459,6 +459,8 @@ pub struct Pattern {
     /// The texts of all literals, each from the start of a block.
     blocks: Box<[Block]>,
     closes: Vec<Close>,
+    /// No text that fits has fewer bytes: each slot has one.
+    least: usize,
     /// Earned by a text that fits.
     saved: i32,
 }
@@ -769,6 +771,11 @@ impl Pattern {
             }
         }
         steps.push(Step::new(&bytes[start..], 0, Slot::End, &mut blocks));
+        let least = steps
+            .iter()
+            .map(|step| step.len as usize + 1)
+            .sum::<usize>()
+            - 1;
         Some(Pattern {
             number: number()?.get(),
             shape,
@@ -778,6 +785,7 @@ impl Pattern {
             steps: steps.into(),
             blocks: blocks.into(),
             closes,
+            least,
             saved: SAVED * nodes.len() as i32,
         })
     }
@@ -833,6 +841,9 @@ impl Pattern {
         slots: &mut Slots,
         ends: impl Fn(usize) -> bool,
     ) -> Result<usize, i32> {
+        if text.len() < self.least {
+            return Err(cost(0, 0)); // a line that goes on in another chunk
+        }
         #[cfg(target_arch = "x86_64")]
         let result = match std::is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2.
