@@ -63,8 +63,10 @@ struct Stream {
     closed: bool,
 }
 
-/// Events that come in series.
-const TEXTS: [Kind; 2] = [Kind::Message, Kind::Thought];
+/// Whether events that come in series are among them.
+fn has_texts(kinds: Kinds) -> bool {
+    kinds.has(Kind::Message) || kinds.has(Kind::Thought)
+}
 
 /// Lines of text after the last record that a mapper may look at.
 const MAX_TAIL: usize = 100;
@@ -495,7 +497,7 @@ impl Stream {
 
     /// Says what series there are, if nobody wants their records or events.
     fn expect(&self, dialect: &'static Dialect) {
-        let is_wanted = self.records || TEXTS.iter().any(|kind| self.kinds.has(*kind));
+        let is_wanted = self.records || has_texts(self.kinds);
         if !is_wanted && !dialect.series.is_empty() {
             self.series.get_or_init(|| dialect.series);
         }
@@ -572,10 +574,8 @@ impl Stream {
             report.unknown_type(record, kind.map(|kind| kind.lossy()).as_deref());
             return;
         };
-        let forms = forms.get_or_insert_with(|| {
-            let are_wanted = TEXTS.iter().any(|kind| self.kinds.has(*kind));
-            Forms::new(memory.dialect.series, are_wanted)
-        });
+        let series = memory.dialect.series;
+        let forms = forms.get_or_insert_with(|| Forms::new(series, has_texts(self.kinds)));
         let head = match self.records {
             true => None, // somebody wants them one by one
             false => forms.head(&record.json),

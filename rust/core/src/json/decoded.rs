@@ -122,18 +122,19 @@ impl Decoded {
                 let row = head.and_then(|head| decoder.row(&head, &piece[at..], texts, None));
                 if let Some(row) = row {
                     let (from, size) = row.last;
-                    rows.push(Span {
+                    at += row.bytes.len();
+                    let span = Span {
                         count: row.count as u32,
                         longest: row.longest as u32,
                         last: (from as u32, size as u32),
                         pattern: row.pattern,
                         texts: 0,
+                    };
+                    lines.push(Line::of_row(at - 1, rows.len(), nodes.len()));
+                    rows.push(Span {
+                        texts: texts.len() as u32,
+                        ..span
                     });
-                    at += row.bytes.len();
-                    lines.push(Line::of_row(at - 1, rows.len() - 1, nodes.len()));
-                }
-                if let Some(row) = rows.last_mut() {
-                    row.texts = texts.len() as u32;
                 }
             } else if let Some(size) = memchr(b'\n', rest) {
                 let text = text(&rest[..size]);

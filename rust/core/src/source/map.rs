@@ -33,9 +33,10 @@ impl Extent {
 impl Mapped {
     pub(super) fn new(file: &File) -> io::Result<Self> {
         // SAFETY: the map is read-only and private to this module, which gives out only borrowed slices. What the type
-        // system can't see is another process that changes the file meanwhile: every byte is checked each time it is
-        // read, nothing is assumed to stay equal between two reads except by code that copies first, and a file that
-        // shrinks ends the process with SIGBUS, as it does for every program that maps files. Harnesses only append.
+        // system can't see is another process that changes the file meanwhile: what another thread decodes ahead is
+        // copied before or looked at after, but between two reads of one record here it would not be noticed; and a
+        // file that shrinks ends the process with SIGBUS, as it does for every program that maps files. Harnesses only
+        // append.
         let map = unsafe { Mmap::map(file)? };
         Ok(Mapped {
             map: Arc::new(map),
