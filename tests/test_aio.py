@@ -197,6 +197,76 @@ def test_a_cancelled_wait_loses_nothing() -> None:
     assert go(main()) == [str(n) for n in range(40)]
 
 
+def test_a_cancelled_wait_of_a_loop_loses_nothing() -> None:
+    """`async for` asks its own iterator, which may have the next event already."""
+    code = "for n in range(40): write(TEXT % n + TEXT % n); time.sleep(0.005)\nwrite(DONE)"
+
+    async def main() -> list[str]:
+        got: list[str] = []
+        async with run(python(code)) as process:
+            events = aiter(process)
+            while True:
+                try:
+                    event = await asyncio.wait_for(anext(events), 0 if len(got) % 4 == 1 else 0.003)
+                except asyncio.TimeoutError:
+                    if len(got) % 4 == 1:
+                        got.append((await process.__anext__())["update"]["content"]["text"])
+                    continue
+                except StopAsyncIteration:
+                    return got
+                got.append(event["update"]["content"]["text"])
+
+    assert go(main()) == [str(n // 2) for n in range(80)]
+
+
+def test_two_tasks_may_ask_for_what_comes_next() -> None:
+    """Each has the next event when it comes to its turn, and waits if there is none."""
+    code = "write(TEXT % 0 + TEXT % 1 + TEXT % 2); sys.stdin.readline(); write(TEXT % 3); write(DONE)"
+
+    async def main() -> list[str]:
+        async with run(python(code), stdin=headrace.PIPE) as process:
+            events = aiter(process)
+            got = [await anext(events)]
+            first, second, third = events.__anext__(), anext(events, None), events.__anext__()
+            got += [await third, await second]
+            waits = asyncio.ensure_future(first)
+            await asyncio.sleep(0.05)
+            assert not waits.done()
+            await process.send(b"go on")
+            got += [await waits]
+            return [event["update"]["content"]["text"] for event in got]
+
+    assert go(main()) == ["0", "1", "2", "3"]
+
+
+def test_the_answer_to_one_question_is_given_once() -> None:
+    async def main() -> None:
+        async with run(python("write(TEXT % 0 + TEXT % 1); write(DONE)")) as process:
+            events = aiter(process)
+            await anext(events)
+            asked = events.__anext__()
+            assert (await asked)["update"]["content"]["text"] == "1"
+            with pytest.raises(RuntimeError, match=r"awaited"):
+                await asked
+
+    go(main())
+
+
+def test_a_loop_over_events_can_be_traced() -> None:
+    """Debuggers and coverage make the interpreter ask in another way."""
+
+    async def main() -> list[str]:
+        async with run(python("for n in range(20): write(TEXT % n)\nwrite(DONE)")) as process:
+            before = sys.gettrace()
+            sys.settrace(lambda *_: None)
+            try:
+                return await texts(process)
+            finally:
+                sys.settrace(before)
+
+    assert go(main()) == [str(n) for n in range(20)]
+
+
 def test_a_cancelled_task_ends_its_harness() -> None:
     processes = []
 

@@ -1,8 +1,8 @@
 """Which backend does the work: the Rust extension, or the pure-Python twin.
 
 ``HEADRACE_BACKEND=native`` or ``python`` forces one; otherwise the native one is taken if it can be imported. Both have
-the same four classes: ``Engine`` (bytes -> event dicts and run), ``Reader`` (bytes -> records), ``Borders`` (bytes ->
-where runs begin) and ``Intake`` (drains pipes).
+the same classes: ``Engine`` (bytes -> event dicts and run), ``Reader`` (bytes -> records), ``Borders`` (bytes -> where
+runs begin), ``Intake`` (drains pipes) and ``Each`` (what is there already -> ``async for``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-__all__ = ["Borders", "Engine", "Intake", "Reader", "Record", "Tap", "backend", "dialects"]
+__all__ = ["Borders", "Each", "Engine", "Intake", "Reader", "Record", "Tap", "backend", "dialects"]
 
 _WANTED = os.environ.get("HEADRACE_BACKEND", "")
 if _WANTED not in ("", "native", "python"):
@@ -23,7 +23,7 @@ backend: Literal["native", "python"] = "python"
 if _WANTED != "python":
     try:
         from ._native import DIALECTS as dialects
-        from ._native import Borders, Engine, Intake, Reader, Record, Tap
+        from ._native import Borders, Each, Engine, Intake, Reader, Record, Tap
 
         backend = "native"
     except ImportError as error:
@@ -42,4 +42,4 @@ if backend == "python" and not TYPE_CHECKING:
     from .pure.borders import Borders
     from .pure.engine import DIALECTS as dialects
     from .pure.engine import Engine, Reader, Record
-    from .pure.intake import Intake, Tap
+    from .pure.intake import Each, Intake, Tap

@@ -1,6 +1,7 @@
 """The native extension: what ``headrace.pure.engine`` is in Python. Users go through the functions of ``headrace``."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from os import PathLike
 from typing import Any
 
@@ -241,6 +242,14 @@ class Loan:
 
     def fileno(self) -> int:
         """Readable when the stream has something, or is over."""
+
+class Each:
+    """``async for`` over the items of a deque, without a coroutine for each; awaits what ``following`` gives when it is
+    empty. Nothing is taken before it is awaited."""
+
+    def __init__(self, ready: deque[Any], following: Callable[[], Awaitable[Any]]) -> None: ...
+    def __aiter__(self) -> Each: ...
+    def __anext__(self) -> Awaitable[Any]: ...
 
 class Tap:
     """Takes a stream of an `Intake` about ``about`` bytes at a time, up to the end of a line, or all that is there."""

@@ -159,6 +159,7 @@ class AsyncProcess(Harness):
         self._hub: _Hub | None = None
         self._news: asyncio.Future[None] | None = None  # of who waits now
         self._took = False  # there was something in the last step
+        self._took_all = False  # all that there was, and whoever waits is told when there is more
         self._fills = False  # somebody wants events
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
@@ -175,8 +176,8 @@ class AsyncProcess(Harness):
     ) -> None:
         await self.aclose(drop=kind is not None)
 
-    def __aiter__(self) -> Self:
-        return self
+    def __aiter__(self) -> AsyncIterator[OutputEvent]:
+        return _backend.Each(self.ready, self.__anext__)
 
     async def __anext__(self) -> OutputEvent:
         if not self.ready and not await self._fill():
@@ -200,8 +201,9 @@ class AsyncProcess(Harness):
                 if self._took and (self._tap is None or not self._tap.has_more):
                     self._took = False
                     await asyncio.sleep(0)  # the others' turn
-                took = not self.is_over and self.step()
+                took = not self._took_all and not self.is_over and self.step()
                 self._took = self._took or took
+                self._took_all = False
                 if self.ready:
                     break
                 if self.failed is not None:
@@ -342,14 +344,16 @@ class AsyncProcess(Harness):
         """Stdout is lent, and readable."""
         if self._news is not None and not self._news.done():
             # an event that is there need not wait for anything else
-            self._took = self.step() if self._listeners.are_any else self._take_stdout()
-            if not self._took and self._hub is not None:
+            took = self.step() if self._listeners.names else self._take_stdout()
+            if not took and self._hub is not None:
                 self._hub.give_back(self._out)  # it can't be taken now
-            self._tell_news()
+            self._news.set_result(None)
+            self._took_all = took and self._tap is not None and not self._tap.has_more
         elif not self._fills and self._hub is not None:
             self._hub.give_back(self._out)  # nobody wants it now
 
     def _tell_news(self) -> None:
+        self._took_all = False
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
@@ -380,8 +384,8 @@ class AsyncEvents(SoFar):
         self._failed: BaseException | None = None
         self._over = False
 
-    def __aiter__(self) -> Self:
-        return self
+    def __aiter__(self) -> AsyncIterator[OutputEvent]:
+        return _backend.Each(self._ready, self.__anext__)
 
     async def __anext__(self) -> OutputEvent:
         while not self._ready:

@@ -237,7 +237,8 @@ class Harness(SoFar):
             # Drained before there is anything to drain: the first byte can't wait.
             self._out = self._intake.add(out_read, f"stdout of {self.argv[0]}")
             self._tap = self._intake.tap(self._out)
-            self._err_wanted = self._sink is not None or self._on_stderr is not None or self._listeners.has("stderr")
+            is_heard = self._on_stderr is not None or "stderr" in self._listeners.names
+            self._err_wanted = is_heard or self._sink is not None
             self._err = self._intake.add(err_read, f"stderr of {self.argv[0]}", tail=STDERR_TAIL, keep=self._err_wanted)
             stdin: Any = subprocess.DEVNULL if self._stdin is None else self._stdin
             if isinstance(stdin, str):
@@ -322,8 +323,8 @@ class Harness(SoFar):
 
         Never raises what is wrong with the stream: that is in ``failed``.
         """
-        if self._listeners.are_any:
-            while self._lifecycle and self._listeners.has("lifecycle"):
+        if self._listeners.names:
+            while self._lifecycle and "lifecycle" in self._listeners.names:
                 self._listeners.tell("lifecycle", self._lifecycle.popleft())
             if self._listeners.are_behind:
                 return False
@@ -340,7 +341,7 @@ class Harness(SoFar):
             return False
         with self._lock:
             try:
-                raw = bool(self._guard.cause_at) or self._listeners.has("stdout")
+                raw = bool(self._guard.cause_at) or "stdout" in self._listeners.names
                 if raw and not self._tap.is_ahead:
                     took = self._feed(self._tap.take())
                 else:  # what was parsed ahead was printed before
@@ -364,7 +365,7 @@ class Harness(SoFar):
         """Parses what must be seen before; False if there is nothing."""
         if lines is None:
             return False
-        if self._listeners.has("stdout"):
+        if "stdout" in self._listeners.names:
             self._listeners.tell("stdout", self._decode["stdout"].decode(lines))
         # What was printed before we stopped it is told apart from what it printed for that.
         before = self._guard.cause_at - self._engine.offset
@@ -378,14 +379,13 @@ class Harness(SoFar):
         ending = self._engine.ending
         if ending != self._ending:
             self._ending = ending
-            at = self._engine.offset
-            self._guard.heard(is_final=ending == "end", said=ending is not None, at=at)
+            self._guard.heard(is_final=ending == "end", said=ending is not None, at=self._engine.offset)
 
     def _give(self, events: list[OutputEvent] | None) -> bool:
         if events is None:
             return False
         self.ready.extend(events)
-        if self._listeners.has("content"):
+        if "content" in self._listeners.names:
             for event in events:
                 self._listeners.tell("content", event)
         return True
@@ -415,7 +415,7 @@ class Harness(SoFar):
             self._write_stderr(memoryview(chunk))
             if self._on_stderr is not None:
                 self._on_stderr.put(chunk)
-            if self._listeners.has("stderr"):
+            if "stderr" in self._listeners.names:
                 self._listeners.tell("stderr", self._decode["stderr"].decode(chunk))
         return bool(chunk)
 
@@ -488,7 +488,7 @@ class Harness(SoFar):
                 self._tell("complete", "stopped", "idle")
             else:
                 self._tell("failed", "stopped", "error")
-        if self._listeners.has("lifecycle"):
+        if "lifecycle" in self._listeners.names:
             for event in self._lifecycle:
                 self._listeners.tell("lifecycle", event)
         self._lifecycle.clear()

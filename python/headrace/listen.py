@@ -57,6 +57,8 @@ class Listeners:
     def __init__(self) -> None:
         self._by_name: dict[str, list[Listener]] = {name: [] for name in NAMES}
         self._all: list[Listener] = []
+        self.names: set[str] = set()
+        """What somebody listens to."""
 
     def add(self, name: str, call: Callable[[Any], object]) -> None:
         if name not in self._by_name:
@@ -64,17 +66,11 @@ class Listeners:
         listener = Listener(name, call)
         self._by_name[name].append(listener)
         self._all.append(listener)
-
-    def has(self, name: str) -> bool:
-        return bool(self._by_name[name])
+        self.names.add(name)
 
     def tell(self, name: str, item: Any) -> None:
         for listener in self._by_name[name]:
             listener.put(item)
-
-    @property
-    def are_any(self) -> bool:
-        return bool(self._all)
 
     @property
     def are_behind(self) -> bool:

@@ -4,6 +4,7 @@
 //! that was attached. What users see (`headrace.events`, `Run`, ...) is Python, shared with the pure backend.
 
 mod borders;
+mod each;
 mod early;
 mod engine;
 mod errors;
@@ -26,6 +27,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<borders::Borders>()?;
+    module.add_class::<each::Each>()?;
     module.add_class::<engine::Engine>()?;
     module.add_class::<record::Reader>()?;
     module.add_class::<record::Record>()?;
