@@ -121,3 +121,43 @@ def test_a_forked_child_reads_big_files_too(tmp_path: Path) -> None:
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert before + [record.to_dict() for record in begun] == expected or headrace.backend == "python"
+
+
+LINES = b"".join(b'{"type": "text", "content": "%d"}\n' % n for n in range(300_000))
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_a_file_that_is_cut_while_it_is_read_gives_an_error(packed: bool, tmp_path: Path) -> None:
+    """As by a harness that writes its session anew. It must not end the process, nor look like the end of a run."""
+    path = tmp_path / "session.jsonl"
+    noise = random.Random(1).randbytes(4 << 20).hex()
+    lines = b"".join(
+        b'{"type": "text", "content": "%b"}\n' % noise[at : at + 80].encode() for at in range(0, len(noise), 80)
+    )
+    path.write_bytes(gzip.compress(lines, 1) if packed else lines)
+    events = headrace.events(path, dialect="evosci")
+    assert next(events)["update"]["content"]["text"] == noise[:80]
+    os.truncate(path, 2 << 20)
+    with pytest.raises(headrace.SourceError, match=r"session.jsonl.*became shorter while it was read"):
+        list(events)
+
+
+def test_a_file_that_is_made_empty_while_it_is_read_gives_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(LINES)
+    records = headrace.records(path)
+    assert next(records)["content"] == "0"
+    path.write_bytes(b"")
+    with pytest.raises(headrace.SourceError, match="became shorter"):
+        list(records)
+
+
+def test_what_is_appended_to_a_file_while_it_is_read_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(LINES)
+    events = headrace.events(path, dialect="evosci")
+    next(events)
+    with path.open("ab") as file:
+        file.write(b'{"type": "text", "content": "the last"}\n' * 3)
+    texts = [event["update"]["content"]["text"] for event in events]
+    assert texts == [*map(str, range(1, 300_000)), *["the last"] * 3]

@@ -85,7 +85,7 @@ class Engine:
         """The engine that a snapshot of this version was made of. Raises ``SnapshotError`` for bytes that are none."""
 
     def attach_path(self, path: str | PathLike[str]) -> None:
-        """Pull from a file (mapped into memory; gzip and zstd found by content). Raises ``SourceError``."""
+        """Pull from a file (gzip and zstd found by content). Raises ``SourceError``."""
 
     def attach_descriptor(self, number: int, name: str) -> None:
         """Pull from a descriptor, which stays open; reading does not hold the GIL."""

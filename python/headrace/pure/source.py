@@ -70,7 +70,12 @@ def _path(path: str | os.PathLike[str]) -> tuple[Iterator[Chunk], str]:
 
     def read() -> Iterator[Chunk]:
         with file:
-            yield from _blocks(lambda: file.read(_BLOCK), name)
+            size = os.fstat(file.fileno()).st_size
+            for block in _blocks(lambda: file.read(_BLOCK), name):
+                yield block
+                size -= len(block)
+            if size > 0:
+                raise SourceError(f"can't read {name!r}: it became shorter while it was read")
 
     return read(), name
 

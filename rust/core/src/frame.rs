@@ -180,6 +180,11 @@ impl Framer {
         Ok(())
     }
 
+    /// Whether there may be a byte order mark to come, or the rest of one.
+    pub fn is_at_start(&self) -> bool {
+        self.at_start
+    }
+
     /// Whether the next byte begins a line, and is not the first of the stream.
     pub fn is_between_lines(&self) -> bool {
         !self.at_start && self.size == 0

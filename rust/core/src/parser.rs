@@ -9,7 +9,7 @@ use crate::detect::{Detection, Detector};
 use crate::dialect::{self, BoxedMapper, Dialect, Outcome};
 use crate::emit::{BlockAt, Emitter, Memory};
 use crate::event::{Chunk, Content, Event, Kind, Kinds, Place, Sink, Stamp, Update};
-use crate::json::{Expected, Forms, Head, Lines, Row, Tape, Value};
+use crate::json::{Decoded, Expected, Forms, Head, Row, Tape, Value};
 use crate::record::{Consumer, Error, Intake, Options, Record};
 use crate::report::{Malformed, Report};
 use crate::run::{Exit, Known, Reducer, ResultLimit};
@@ -202,7 +202,7 @@ impl Parser {
     /// As [`feed`](Parser::feed), of what was decoded before: see [`Intake::feed_decoded`].
     pub fn feed_decoded(
         &mut self,
-        piece: Lines<'_>,
+        piece: &Decoded,
         from: usize,
         about: usize,
         output: &mut dyn Output,
@@ -903,12 +903,12 @@ mod tests {
             .map(|series| Forms::new(series, false));
         let mut rows = 0;
         for chunk in stream.chunks(size) {
-            piece.decode(chunk, &mut decoder, forms.as_mut());
-            let lines = piece.lines(chunk);
-            let stretches = lines.stretches(0);
+            piece.room().splice(..0, chunk.iter().copied());
+            piece.decode(chunk.len(), &mut decoder, forms.as_mut());
+            let stretches = piece.stretches(0);
             rows += stretches.filter(|it| matches!(it, Stretch::Row(_))).count();
             parser
-                .feed_decoded(lines, 0, usize::MAX, &mut NoOutput)
+                .feed_decoded(&piece, 0, usize::MAX, &mut NoOutput)
                 .unwrap();
         }
         (told(parser), rows)

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::detect::{Detection, Detector};
 use crate::dialect;
-use crate::json::{Lines, Value};
+use crate::json::{Decoded, Value};
 use crate::record::{Consumer, Error, Intake, Options, Record};
 use crate::report::{Malformed, Report};
 
@@ -67,7 +67,7 @@ impl Reader {
     /// As [`feed`](Reader::feed), of what was decoded before: see [`Intake::feed_decoded`].
     pub fn feed_decoded(
         &mut self,
-        piece: Lines<'_>,
+        piece: &Decoded,
         from: usize,
         about: usize,
         records: &mut dyn Records,

@@ -303,14 +303,20 @@ impl Intake {
     /// bytes. The number of the next one; None when there is none.
     pub fn feed_decoded<E: From<Error> + From<SourceError>>(
         &mut self,
-        piece: json::Lines<'_>,
-        from: usize,
+        piece: &json::Decoded,
+        mut from: usize,
         about: usize,
         consumer: &mut impl Consumer<E>,
     ) -> Result<Option<usize>, E> {
         if !self.framer.is_between_lines() {
-            // What was decoded may be the end of a line, or stand behind a byte order mark.
-            return self.feed(piece.bytes(), consumer).map(|()| None);
+            match piece.stretches(0).next() {
+                Some(Stretch::Line(body, _)) if !self.framer.is_at_start() => {
+                    // It was decoded as a line, and is the end of one.
+                    self.feed(&piece.bytes()[..body.len() + 1], consumer)?;
+                    from = 1;
+                }
+                _ => return self.feed(piece.bytes(), consumer).map(|()| None),
+            }
         }
         self.go_on()?;
         let (framer, mut lines) = self.reading(consumer);

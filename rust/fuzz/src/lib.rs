@@ -215,8 +215,9 @@ fn read_decoded(parser: Parser, stream: &[u8], chunk: usize) -> String {
             if let Some(series) = parser.series().get() {
                 forms.get_or_insert_with(|| Forms::new(series, false));
             }
-            piece.decode(chunk, &mut decoder, forms.as_mut());
-            let rest = parser.feed_decoded(piece.lines(chunk), 0, usize::MAX, told)?;
+            piece.room().splice(..0, chunk.iter().copied());
+            piece.decode(chunk.len(), &mut decoder, forms.as_mut());
+            let rest = parser.feed_decoded(&piece, 0, usize::MAX, told)?;
             assert_eq!(rest, None);
             Ok(())
         })

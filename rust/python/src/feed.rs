@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use headrace_core::ahead::{Ahead, Piece, Pool};
 use headrace_core::frame::whole_lines;
-use headrace_core::json::{Expected, Lines};
+use headrace_core::json::{Decoded, Expected};
 use headrace_core::source::{Decoder, Source, SourceError};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyStopIteration;
@@ -19,12 +19,6 @@ use crate::errors::{self, Failure};
 /// About how much is parsed at a time: a few lines. What they become is taken by the consumer before the next are parsed,
 /// so that the same memory serves again, warm, and Python's garbage collector has nothing to look through.
 const SLICE: usize = 1 << 12;
-
-/// Waits here until a part of a mapped file is in memory.
-fn read_in(bytes: &[u8]) {
-    const PAGE: usize = 1 << 12; // or more
-    std::hint::black_box(bytes.iter().step_by(PAGE).fold(0, |sum, byte| sum ^ byte));
-}
 
 /// A source that chunks are pulled from.
 pub enum Feed {
@@ -114,13 +108,7 @@ impl Feed {
                     return Ok(true);
                 }
                 // Read without the GIL, and parse with it: what is parsed becomes Python objects at once.
-                let more = py.detach(|| {
-                    let more = source.advance()?;
-                    if let Some(Piece::Bytes(bytes)) = source.piece() {
-                        read_in(bytes);
-                    }
-                    Ok(more)
-                });
+                let more = py.detach(|| source.advance().map_err(Failure::from));
                 *at = source.piece().is_some().then_some(0);
                 py.check_signals()?;
                 more
@@ -199,7 +187,7 @@ type Parse<'p> = dyn FnMut(Input<'_>) -> Result<Option<usize>, Failure> + 'p;
 pub enum Input<'i> {
     Bytes(&'i [u8]),
     /// The lines from this one on, of about so many bytes.
-    Decoded(Lines<'i>, usize, usize),
+    Decoded(&'i Decoded, usize, usize),
     End,
 }
 

@@ -19,20 +19,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::Backoff;
-use memchr::memrchr;
 
 pub use early::{Early, Gone};
 pub use pool::Pool;
 
-use crate::json::{Decoded, Decoder, Expected, Forms, Lines};
-use crate::source::{Extent, Source, SourceError};
+use crate::json::{Decoded, Decoder, Expected, Forms};
+use crate::source::{Part, Source, SourceError};
 
 /// What is parsed before anything is decoded ahead.
 const SLOW_START: u64 = 1 << 20;
 /// About the size of a piece.
 const PIECE: usize = 1 << 18;
-/// Of a line that is longer, parts are handed on.
-const MAX_LINE: usize = 1 << 20;
 /// Pieces for each thread, decoded or waiting for it.
 const PIECES: usize = 4;
 /// A piece that a thread has begun with and not decoded by then is parsed without. There may be no thread: after a fork.
@@ -48,8 +45,8 @@ pub struct Ahead {
     jobs: VecDeque<Arc<Job>>,
     /// What was handed out last.
     current: Option<Arc<Job>>,
-    /// Read: the beginning of a line.
-    rest: Vec<u8>,
+    /// The bytes of that, if it was neither read nor decoded before.
+    room: Vec<u8>,
     workshop: Arc<Workshop>,
     pool: Option<Arc<Pool>>,
     /// Threads of the pool that have something else to do.
@@ -61,20 +58,16 @@ pub struct Ahead {
 /// A part of the source.
 pub enum Piece<'a> {
     Bytes(&'a [u8]),
-    /// Begins with a line, unless the piece before it ended within one.
-    Decoded(Lines<'a>),
+    /// As if it began with a line.
+    Decoded(&'a Decoded),
 }
 
 struct Job {
-    raw: Raw,
+    raw: Part,
     /// Somebody has begun with it.
     taken: AtomicBool,
-    decoded: OnceLock<Decoded>,
-}
-
-enum Raw {
-    Extent(Extent),
-    Bytes(Vec<u8>),
+    /// None if it could not be read.
+    decoded: OnceLock<Option<Decoded>>,
 }
 
 /// What decoding takes, to be used again. Nobody ever waits for it: a fork may leave it locked.
@@ -94,7 +87,7 @@ impl Ahead {
             given: 0,
             jobs: VecDeque::new(),
             current: None,
-            rest: Vec::new(),
+            room: Vec::new(),
             workshop: Arc::new(Workshop {
                 series,
                 ..Workshop::default()
@@ -121,7 +114,7 @@ impl Ahead {
     /// Reads on; false at the end. What can be read is handed out before the error that ends the reading.
     pub fn advance(&mut self) -> Result<bool, SourceError> {
         if let Some(job) = self.current.take().and_then(Arc::into_inner) {
-            put_back(&self.workshop.room, job.decoded.into_inner());
+            put_back(&self.workshop.room, job.decoded.into_inner().flatten());
         }
         if self.given >= SLOW_START && self.pool.is_none() && self.source.is_file() {
             self.pool = Pool::shared();
@@ -140,7 +133,6 @@ impl Ahead {
             });
             if let Some(pool) = &pool
                 && threads > 0
-                && job.raw.bytes().len() <= MAX_LINE
             {
                 let (job, workshop) = (job.clone(), self.workshop.clone());
                 pool.spawn(move || job.decode(&workshop));
@@ -149,7 +141,15 @@ impl Ahead {
         }
         if let Some(job) = self.jobs.pop_front() {
             self.finish(&job);
-            self.given += job.raw.bytes().len() as u64;
+            if job.decoded().is_none()
+                && matches!(job.raw, Part::Extent(_))
+                && let Err(error) = job.raw.read(&mut self.room)
+            {
+                self.jobs.clear();
+                self.done = true;
+                return Err(self.source.failed(error));
+            }
+            self.given += job.raw.size() as u64;
             self.current = Some(job);
             return Ok(true);
         }
@@ -162,33 +162,33 @@ impl Ahead {
     /// What was read last; None: nothing.
     pub fn piece(&self) -> Option<Piece<'_>> {
         let job = self.current.as_ref()?;
-        Some(match job.decoded.get() {
-            Some(decoded) => Piece::Decoded(decoded.lines(job.raw.bytes())),
-            None => Piece::Bytes(job.raw.bytes()),
+        Some(match job.decoded() {
+            Some(decoded) => Piece::Decoded(decoded),
+            None => Piece::Bytes(match &job.raw {
+                Part::Extent(_) => &self.room[..job.raw.size()],
+                Part::Bytes(bytes) => bytes,
+            }),
         })
     }
 
     /// The next part of the source.
-    fn read(&mut self) -> Option<Raw> {
-        if let Some(extent) = self.source.extent(PIECE) {
-            return Some(Raw::Extent(extent));
+    fn read(&mut self) -> Option<Part> {
+        match self.source.part(PIECE) {
+            Ok(Some(part)) => return Some(part),
+            Ok(None) => {}
+            Err(error) => {
+                (self.done, self.failed) = (true, Some(error));
+                return None;
+            }
         }
-        let rest = &mut self.rest;
+        let mut bytes = Vec::new();
         let more = self.source.step(&mut |chunk| {
-            rest.extend_from_slice(chunk);
+            bytes.extend_from_slice(chunk);
             Ok(())
         });
         self.done = !matches!(more, Ok(true));
         self.failed = more.err();
-        // Of a file that is not taken as it is, whole lines: others may be decoded ahead.
-        let end = match self.done || !self.source.is_file() || rest.len() > MAX_LINE {
-            true => rest.len(),
-            false => memrchr(b'\n', rest).map_or(0, |at| at + 1),
-        };
-        let next = rest[end..].to_vec();
-        rest.truncate(end);
-        let bytes = std::mem::replace(rest, next);
-        (!bytes.is_empty()).then_some(Raw::Bytes(bytes))
+        (!bytes.is_empty()).then_some(Part::Bytes(bytes))
     }
 
     /// Waits for the job if somebody has begun with it. Meanwhile, does what they would do next.
@@ -218,6 +218,10 @@ impl Drop for Ahead {
 }
 
 impl Job {
+    fn decoded(&self) -> Option<&Decoded> {
+        self.decoded.get()?.as_ref()
+    }
+
     /// Decodes it, if nobody has begun with it.
     fn decode(&self, workshop: &Workshop) {
         if self.taken.swap(true, Ordering::Relaxed) {
@@ -228,18 +232,13 @@ impl Job {
         if let (None, Some(series)) = (&forms, workshop.series.get()) {
             forms = Some(Forms::new(series, false));
         }
-        decoded.decode(self.raw.bytes(), &mut decoder, forms.as_mut());
-        put_back(&workshop.decoders, Some((decoder, forms)));
-        let _ = self.decoded.set(decoded); // only who has taken it sets it
-    }
-}
-
-impl Raw {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Raw::Extent(extent) => extent.bytes(),
-            Raw::Bytes(bytes) => bytes,
+        let read = self.raw.read(decoded.room());
+        if read.is_ok() {
+            decoded.decode(self.raw.size(), &mut decoder, forms.as_mut());
         }
+        put_back(&workshop.decoders, Some((decoder, forms)));
+        // Only who has taken it sets it. What failed is tried again, and told, when its turn comes.
+        let _ = self.decoded.set(read.is_ok().then_some(decoded));
     }
 }
 
@@ -422,10 +421,12 @@ mod tests {
         let mut source = Ahead::new(Source::open(&path).unwrap(), Expected::default());
         let mut size = 0;
         while source.advance().unwrap() {
-            assert_eq!(source.rest.capacity(), 0);
-            if let Some(Piece::Bytes(bytes)) = source.piece() {
-                size += bytes.len();
-            }
+            assert!(source.room.capacity() <= PIECE);
+            size += match source.piece() {
+                Some(Piece::Bytes(bytes)) => bytes.len(),
+                Some(Piece::Decoded(piece)) => piece.bytes().len(),
+                None => 0,
+            };
         }
         assert_eq!(size, 150 << 20);
     }
@@ -474,7 +475,7 @@ mod tests {
     #[test]
     fn a_thread_that_is_gone_is_not_waited_for_long() {
         let job = Job {
-            raw: Raw::Bytes(b"{}\n".to_vec()),
+            raw: Part::Bytes(b"{}\n".to_vec()),
             taken: AtomicBool::new(true), // by a thread that a fork has left behind
             decoded: OnceLock::new(),
         };

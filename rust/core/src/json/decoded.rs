@@ -8,21 +8,18 @@ use super::series::{Forms, Row};
 use super::tape::Node;
 use super::template::{Decoder, Fitted, Pattern};
 use super::value::{Doc, How};
-use crate::frame::whole_lines;
 
 /// A longer text is left to who asks for it: its nodes may take eight times its bytes.
 const MAX_TEXT: usize = 1 << 20;
 /// Nodes beyond these are not kept: 2 MiB of them.
 const MAX_NODES: usize = 1 << 17;
-/// About how much is copied at a time.
-const COPY: usize = 4 << 10;
 
 /// What a decoder makes of the lines that end in a piece of a stream.
 #[derive(Debug, Default)]
 pub struct Decoded {
-    /// A copy of the piece, as others may write to a file that is in memory. Not of the rows: what is told of them was
-    /// looked at after it was copied.
+    /// The piece, of so many bytes.
     bytes: Vec<u8>,
+    size: usize,
     lines: Vec<Line>,
     /// Of all lines that are JSON: those in the slots of a text that fits a pattern, else all.
     nodes: Vec<Node>,
@@ -88,8 +85,17 @@ fn text(line: &[u8]) -> &[u8] {
 }
 
 impl Decoded {
-    /// Decodes the lines of another piece, of 4 GiB at most; those of series are told of as rows.
-    pub fn decode(&mut self, piece: &[u8], decoder: &mut Decoder, mut forms: Option<&mut Forms>) {
+    /// Where another piece is put, from the beginning on. What was decoded before is gone.
+    pub fn room(&mut self) -> &mut Vec<u8> {
+        self.size = 0;
+        self.lines.clear();
+        &mut self.bytes
+    }
+
+    /// Decodes the lines of so many bytes that were put there, 4 GiB at most; those of series are told of as rows. What
+    /// comes first may be the end of a line, so no row goes on with it.
+    pub fn decode(&mut self, size: usize, decoder: &mut Decoder, mut forms: Option<&mut Forms>) {
+        self.size = size;
         let Decoded {
             bytes,
             lines,
@@ -97,28 +103,23 @@ impl Decoded {
             patterns,
             rows,
             texts,
+            ..
         } = self;
         lines.clear();
         nodes.clear();
         patterns.clear();
         rows.clear();
         texts.clear();
-        if bytes.len() < piece.len() {
-            bytes.resize(piece.len(), 0);
-        }
-        let mut copied = 0;
+        let piece = &bytes[..size];
         let mut at = 0;
         while nodes.len() <= MAX_NODES {
-            if at >= copied {
-                copied = at + whole_lines(&piece[at..], COPY);
-                bytes[at..copied].copy_from_slice(&piece[at..copied]);
-            }
-            let rest = &bytes[at..copied];
+            let rest = &piece[at..];
             if let Some((doc, raw)) = decoder.parse_line(rest) {
                 at += raw.len() + usize::from(rest[raw.len()] == b'\r');
                 lines.push(Line::new(at, Some(doc), nodes, patterns));
                 at += 1;
-                let head = forms.as_deref_mut().and_then(|forms| forms.head(&doc));
+                let forms = forms.as_deref_mut().filter(|_| lines.len() > 1);
+                let head = forms.and_then(|forms| forms.head(&doc));
                 let row = head.and_then(|head| decoder.row(&head, &piece[at..], texts, None));
                 if let Some(row) = row {
                     let (from, size) = row.last;
@@ -148,46 +149,29 @@ impl Decoded {
         }
     }
 
-    /// What it told of this piece, the last that was decoded.
-    pub fn lines<'a>(&'a self, piece: &'a [u8]) -> Lines<'a> {
-        Lines {
-            piece,
-            decoded: self,
-        }
-    }
-}
-
-/// The lines of a piece, and what a decoder made of them.
-#[derive(Clone, Copy, Debug)]
-pub struct Lines<'a> {
-    piece: &'a [u8],
-    decoded: &'a Decoded,
-}
-
-impl<'a> Lines<'a> {
-    pub fn bytes(&self) -> &'a [u8] {
-        self.piece
+    /// The piece.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.size]
     }
 
-    /// The stretches from this one on.
-    pub fn stretches(self, from: usize) -> impl Iterator<Item = Stretch<'a>> {
-        let Lines { piece, decoded } = self;
-        let before = from.checked_sub(1).and_then(|at| decoded.lines.get(at));
+    /// Its stretches from this one on.
+    pub fn stretches(&self, from: usize) -> impl Iterator<Item = Stretch<'_>> {
+        let before = from.checked_sub(1).and_then(|at| self.lines.get(at));
         let (mut start, mut first) = match before {
             Some(before) => (before.end as usize + 1, before.nodes as usize),
             None => (0, 0),
         };
-        decoded.lines[from..].iter().map(move |line| {
-            let bytes = &decoded.bytes[start..line.end as usize];
-            let nodes = &decoded.nodes[first..line.nodes as usize];
+        self.lines[from..].iter().map(move |line| {
+            let bytes = &self.bytes[start..line.end as usize];
+            let nodes = &self.nodes[first..line.nodes as usize];
             let offset = std::mem::replace(&mut start, line.end as usize + 1);
             first = line.nodes as usize;
             let pattern = match line.what {
                 What::Unknown => return Stretch::Line(bytes, None),
                 What::Parsed => None,
-                What::Fits(at) => Some(&decoded.patterns[at as usize]),
+                What::Fits(at) => Some(&self.patterns[at as usize]),
                 What::Row(at) => {
-                    return Stretch::Row(decoded.row(at as usize, &piece[offset..start]));
+                    return Stretch::Row(self.row(at as usize, &self.bytes[offset..start]));
                 }
             };
             let known = Known {
@@ -201,14 +185,12 @@ impl<'a> Lines<'a> {
         })
     }
 
-    /// What stands behind the last of them.
-    pub fn rest(&self) -> &'a [u8] {
-        let last = self.decoded.lines.last();
-        &self.piece[last.map_or(0, |line| line.end as usize + 1)..]
+    /// What stands behind the last line that was decoded.
+    pub fn rest(&self) -> &[u8] {
+        let last = self.lines.last();
+        &self.bytes()[last.map_or(0, |line| line.end as usize + 1)..]
     }
-}
 
-impl Decoded {
     fn row<'a>(&'a self, at: usize, bytes: &'a [u8]) -> Row<'a> {
         let row = &self.rows[at];
         let before = at

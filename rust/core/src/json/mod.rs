@@ -22,7 +22,7 @@ mod tests;
 mod text;
 mod value;
 
-pub use decoded::{Decoded, Known, Lines, Stretch};
+pub use decoded::{Decoded, Known, Stretch};
 pub use error::{JsonError, Reason};
 pub use kept::Kept;
 pub use parse::MAX_DEPTH;

@@ -1,5 +1,7 @@
 //! Chunks as they are, or decompressed when they begin as gzip or zstd does.
 
+use std::io;
+
 use zstd::stream::raw::{Decoder as Zstd, Operation};
 
 use super::error::SourceError;
@@ -45,15 +47,21 @@ impl Decoder {
         &self.name
     }
 
-    /// Whether chunks are given on as they are, of which this is the next.
-    pub(super) fn is_plain(&mut self, next: &[u8]) -> bool {
-        if let Format::Open(head) = &self.format {
-            let packed = next.starts_with(GZIP) || is_zstd(next);
-            if head.is_empty() && next.len() >= MAGIC_BYTES && !packed {
+    /// Whether chunks are given on as they are; `peek` tells how the next one begins.
+    pub(super) fn is_plain(
+        &mut self,
+        peek: impl FnOnce(&mut [u8]) -> io::Result<&[u8]>,
+    ) -> io::Result<bool> {
+        if let Format::Open(head) = &self.format
+            && head.is_empty()
+        {
+            let mut next = [0; MAGIC_BYTES];
+            let next = peek(&mut next)?;
+            if next.len() == MAGIC_BYTES && !next.starts_with(GZIP) && !is_zstd(next) {
                 self.format = Format::Plain;
             }
         }
-        matches!(self.format, Format::Plain)
+        Ok(matches!(self.format, Format::Plain))
     }
 
     /// Takes a whole chunk.

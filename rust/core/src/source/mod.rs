@@ -4,76 +4,72 @@
 
 mod decode;
 mod error;
+mod file;
 mod gzip;
 #[cfg(unix)]
 pub mod live;
-mod map;
 #[cfg(target_os = "linux")]
 pub mod watch;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 
 pub use decode::Decoder;
 pub use error::SourceError;
-pub use map::Extent;
-use map::Mapped;
+pub use file::Part;
+use file::Regular;
 
 const BLOCK: usize = 1 << 18;
 
 /// Bytes to be pulled, one bounded step at a time. (Chunks that are pushed by somebody else go through a [`Decoder`].)
 pub struct Source {
     input: Input,
+    /// What was read last; made when it is needed first.
+    block: Box<[u8]>,
+    /// The part of the block that is not taken yet.
+    left: Range<usize>,
     decoder: Decoder,
     done: bool,
 }
 
 enum Input {
-    Mapped(Mapped),
-    Reader {
-        reader: Box<dyn Read + Send + Sync>,
-        block: Box<[u8]>,
-        /// The part of the block that is not taken yet.
-        at: usize,
-        filled: usize,
-    },
+    Regular(Regular),
+    Reader(Box<dyn Read + Send + Sync>),
 }
 
 impl Source {
-    /// A regular file is mapped, anything else (a pipe, a device) is read.
+    /// A regular file, or anything else that has a path (a pipe, a device).
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         let name = path.display().to_string();
-        let open = || -> io::Result<(File, bool)> {
+        let open = || {
             let file = File::open(path)?;
             let kind = file.metadata()?;
             if kind.is_dir() {
                 return Err(io::ErrorKind::IsADirectory.into());
             }
-            Ok((file, kind.is_file() && kind.len() > 0))
-        };
-        let result = open().and_then(|(file, mappable)| {
-            if !mappable {
-                return Ok(Source::reader(file, &name));
-            }
-            Ok(Source {
-                input: Input::Mapped(Mapped::new(&file)?),
-                decoder: Decoder::new(&name),
-                done: false,
+            Ok(match kind.is_file() && kind.len() > 0 {
+                true => Input::Regular(Regular::new(file)?),
+                false => Input::Reader(Box::new(file)), // some of what looks empty is not, as in /proc
             })
-        });
-        result.map_err(|error| SourceError::Open { name, error })
+        };
+        match open() {
+            Ok(input) => Ok(Source::new(input, &name)),
+            Err(error) => Err(SourceError::Open { name, error }),
+        }
     }
 
     /// Anything that reads; `name` is for messages.
     pub fn reader(reader: impl Read + Send + Sync + 'static, name: &str) -> Self {
+        Source::new(Input::Reader(Box::new(reader)), name)
+    }
+
+    fn new(input: Input, name: &str) -> Self {
         Source {
-            input: Input::Reader {
-                reader: Box::new(reader),
-                block: vec![0; BLOCK].into_boxed_slice(),
-                at: 0,
-                filled: 0,
-            },
+            input,
+            block: Box::default(),
+            left: 0..0,
             decoder: Decoder::new(name),
             done: false,
         }
@@ -86,19 +82,31 @@ impl Source {
 
     /// Whether it is a regular file.
     pub fn is_file(&self) -> bool {
-        matches!(self.input, Input::Mapped(_))
+        matches!(self.input, Input::Regular(_))
     }
 
-    /// Takes about so many bytes as they are in memory, whole lines if there are such. None of what is compressed or
-    /// must be read, and at the end; then [`step`](Source::step) tells more.
-    pub fn extent(&mut self, about: usize) -> Option<Extent> {
-        match &mut self.input {
-            Input::Mapped(map) if self.decoder.is_plain(map.rest()) => {
-                let extent = map.extent(about);
-                (!extent.bytes().is_empty()).then_some(extent)
+    /// Takes so many bytes of a regular file. None of what is compressed or no such file, and at the end; then
+    /// [`step`](Source::step) tells more.
+    pub fn part(&mut self, size: usize) -> Result<Option<Part>, SourceError> {
+        let Input::Regular(file) = &mut self.input else {
+            return Ok(None);
+        };
+        let decoder = &mut self.decoder;
+        let mut take = || {
+            if !decoder.is_plain(|head| file.peek(head))? {
+                return Ok(None);
             }
-            _ => None,
-        }
+            let part = file.part(size)?;
+            Ok((part.size() > 0).then_some(part))
+        };
+        take().map_err(|error| self.failed(error))
+    }
+
+    /// It can't be read on.
+    pub fn failed(&mut self, error: io::Error) -> SourceError {
+        self.done = true;
+        let name = self.decoder.name().to_owned();
+        SourceError::Read { name, error }
     }
 
     /// One step: at most one read, and at most about a megabyte for the sink, decompressed. False at the end.
@@ -109,41 +117,36 @@ impl Source {
         if self.done {
             return Ok(false);
         }
-        match &mut self.input {
-            Input::Mapped(map) => {
-                let piece = map.piece();
-                self.done = piece.is_empty();
-                let taken = self.decoder.step(piece, sink)?;
-                map.advance(taken);
-            }
-            Input::Reader {
-                reader,
-                block,
-                at,
-                filled,
-            } => {
-                if at == filled {
-                    *at = 0;
-                    *filled = match reader.read(block) {
-                        Ok(size) => size,
-                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                            return Ok(true);
-                        }
-                        Err(error) => {
-                            self.done = true;
-                            let name = self.decoder.name().to_owned();
-                            return Err(SourceError::Read { name, error }.into());
-                        }
-                    };
-                    self.done = *filled == 0;
+        if self.left.is_empty() {
+            match self.fill() {
+                Ok(size) => {
+                    self.left = 0..size;
+                    self.done = size == 0;
                 }
-                *at += self.decoder.step(&block[*at..*filled], sink)?;
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
+                Err(error) => return Err(self.failed(error).into()),
             }
         }
+        self.left.start += self.decoder.step(&self.block[self.left.clone()], sink)?;
         if self.done {
             self.decoder.finish(sink)?;
         }
         Ok(!self.done)
+    }
+
+    /// Reads the next block; how many bytes it has.
+    fn fill(&mut self) -> io::Result<usize> {
+        if self.block.is_empty() {
+            self.block = vec![0; BLOCK].into_boxed_slice();
+        }
+        match &mut self.input {
+            Input::Reader(reader) => reader.read(&mut self.block),
+            Input::Regular(file) => {
+                let size = file.peek(&mut self.block)?.len();
+                file.advance(size);
+                Ok(size)
+            }
+        }
     }
 }
 
