@@ -28,13 +28,13 @@ use crate::json::{Decoded, Decoder, Expected, Forms, Lines};
 use crate::source::{Extent, Source, SourceError};
 
 /// What is parsed before anything is decoded ahead.
-const SLOW_START: u64 = 1 << 20;
+const SLOW_START: u64 = 1 << 19;
 /// About the size of a piece.
 const PIECE: usize = 1 << 18;
 /// Of a line that is longer, parts are handed on.
-const MAX_LINE: usize = 1 << 20;
-/// Pieces for each thread, decoded or waiting for it.
-const PIECES: usize = 4;
+const MAX_LINE: usize = 2 << 20;
+/// What is for each thread, decoded or waiting for it: eight pieces, or fewer longer ones.
+const AHEAD: usize = 8 * PIECE;
 /// A piece that a thread has begun with and not decoded by then is parsed without. There may be no thread: after a fork.
 const PATIENCE: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_micros(50);
@@ -128,8 +128,11 @@ impl Ahead {
         }
         let pool = self.pool.clone().filter(|pool| pool.is_here());
         let threads = pool.as_ref().map_or(0, |pool| pool.size() - self.busy);
-        let most = (PIECES * threads).max(1);
-        while self.jobs.len() < most && !self.done {
+        // No more than was handed out: a short file takes less room.
+        let most = (AHEAD * threads).min(self.given as usize).max(1);
+        let size = |job: &Arc<Job>| job.raw.bytes().len();
+        let mut bytes: usize = self.jobs.iter().map(size).sum();
+        while bytes < most && !self.done {
             let Some(raw) = self.read() else {
                 break; // the caller has its turn
             };
@@ -145,6 +148,7 @@ impl Ahead {
                 let (job, workshop) = (job.clone(), self.workshop.clone());
                 pool.spawn(move || job.decode(&workshop));
             }
+            bytes += size(&job);
             self.jobs.push_back(job);
         }
         if let Some(job) = self.jobs.pop_front() {
