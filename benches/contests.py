@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import ours, peers
+from . import ours, peers, peers_mixed
 from .corpus import KINDS
 
 MEGABYTES = int(os.environ.get("HEADRACE_BENCH_MB", "50"))
@@ -67,5 +67,9 @@ CONTESTS = (
         ("claude-deltas", "claude-transcript"),
         {BASE: peers.LOOPS["orjson"], "orjson and a Python reducer": peers.reduce_claude, "reduce()": ours.reduce},
     ),
-    Contest("reduce", ("mixed",), {BASE: peers.LOOPS["orjson"], "reduce()": ours.reduce}),
+    Contest(
+        "reduce",
+        ("mixed",),
+        {BASE: peers.LOOPS["orjson"], "orjson and a Python reducer": peers_mixed.reduce, "reduce()": ours.reduce},
+    ),
 )

@@ -55,9 +55,9 @@ def reduce_pi(paths: Paths) -> dict[str, Any]:
             for line in file:
                 try:
                     record = orjson.loads(line)
-                except ValueError:
+                    kind = record.get("type")
+                except (ValueError, AttributeError):  # no JSON, or no object
                     continue
-                kind = record.get("type")
                 if kind == "message_update":
                     event = record["assistantMessageEvent"]
                     what = event["type"]
@@ -95,9 +95,9 @@ def reduce_claude(paths: Paths) -> dict[str, Any]:
             for line in file:
                 try:
                     record = orjson.loads(line)
-                except ValueError:
+                    kind = record.get("type")
+                except (ValueError, AttributeError):  # no JSON, or no object
                     continue
-                kind = record.get("type")
                 if kind == "stream_event":
                     event = record["event"]
                     if event["type"] == "content_block_delta":

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headrace
 from headrace.errors import SourceError
 from headrace.pure import source
 
@@ -196,3 +197,13 @@ def test_errors_of_an_iterable_are_its_own() -> None:
 def test_a_crafted_file_takes_little_memory() -> None:
     for packed in (gzip.compress(b"\0" * 2**26), zst(b"\0" * 2**26)):
         assert max(len(chunk) for chunk in source.chunks(packed)[0]) <= 2**25
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux tells what is mapped")
+def test_a_run_does_not_keep_its_file_open(tmp_path: Path) -> None:
+    path = tmp_path / "read.jsonl"
+    path.write_bytes(b'{"type":"agent_start"}\n' * 100_000)  # decoded ahead, too
+    run = headrace.reduce(path)
+    assert run.dialect == "pi"
+    assert path.name not in Path("/proc/self/maps").read_text()
+    assert path.name not in "".join(str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.exists())

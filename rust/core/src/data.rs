@@ -176,9 +176,25 @@ impl<'a> Data<'a> {
         }
     }
 
+    /// About how many bytes of JSON text it has.
+    fn room(&self) -> usize {
+        const SHORT: usize = 8;
+        match self {
+            Data::Text(text) => SHORT + text.len(),
+            Data::Wire(value) => value.raw().len(),
+            Data::Raw(text) => text.len(),
+            Data::List(items) => items.iter().map(|item| SHORT + item.room()).sum(),
+            Data::Map(members) => {
+                let room = |(key, value): &(Text<'_>, Data<'_>)| SHORT + key.len() + value.room();
+                members.iter().map(room).sum()
+            }
+            Data::Null | Data::Bool(_) | Data::Number(_) => SHORT,
+        }
+    }
+
     /// The JSON text of it, kept for later.
     pub fn to_raw(&self) -> Box<[u8]> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(self.room());
         self.write(&mut out);
         out.into_boxed_slice()
     }

@@ -126,6 +126,9 @@ const FORWARDED: &str = "forwarded";
 /// How the ids begin of calls that the wire gives none.
 pub const NAMELESS: &str = "tool:";
 
+/// More room is not kept.
+const MAX_SPARE: usize = 1 << 20;
+
 const TEXT_KINDS: [Kind; 3] = [Kind::Message, Kind::Thought, Kind::User];
 
 #[derive(Default, Deserialize, Serialize)]
@@ -170,6 +173,9 @@ pub struct Memory {
     session: Vec<(Cow<'static, str>, String)>,
     /// Of the last record.
     place: Place,
+    /// Room for the text of the next block: a text that grows costs more where memory is new.
+    #[serde(skip)]
+    spare: String,
 }
 
 impl Memory {
@@ -186,6 +192,7 @@ impl Memory {
             usages: HashMap::new(),
             session: Vec::new(),
             place: Place::default(),
+            spare: String::new(),
         }
     }
 
@@ -246,6 +253,16 @@ impl Memory {
     /// Notes where the last record stands.
     pub(crate) fn go_to(&mut self, place: Place) {
         self.place = place;
+    }
+
+    /// Forgets the first blocks of a thread and kind.
+    fn forget(&mut self, thread: usize, kind: Kind, count: usize) {
+        let log = &mut self.threads[thread].logs[kind as usize];
+        for block in log.blocks.drain(..count) {
+            if (self.spare.capacity()..MAX_SPARE).contains(&block.text.capacity()) {
+                self.spare = block.text;
+            }
+        }
     }
 
     #[inline]
@@ -588,21 +605,21 @@ impl<'s> Emitter<'s> {
         let TextLog { blocks, open } = self.log(thread, kind);
         let first = open.iter().map(|(_, _, at)| *at).min();
         let first = first.unwrap_or(blocks.len());
-        blocks.drain(..first);
         for (_, _, at) in open {
             *at -= first;
         }
+        self.memory.forget(thread, kind, first);
     }
 
     /// Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more.
     pub fn commit(&mut self, thread: Option<&str>) {
         self.close(thread);
         let thread = self.memory.thread(thread);
-        let thread = &mut self.memory.threads[thread];
-        for log in &mut thread.logs {
-            log.blocks.clear();
+        for kind in TEXT_KINDS {
+            let count = self.log(thread, kind).blocks.len();
+            self.memory.forget(thread, kind, count);
         }
-        thread.attempt.clear();
+        self.memory.threads[thread].attempt.clear();
     }
 
     /// A retry takes back the attempt: its texts and thoughts go, its calls without a result have failed.
@@ -1000,6 +1017,8 @@ impl<'s> Emitter<'s> {
     fn new_block(&mut self, thread: usize, kind: Kind, order: Option<String>) -> usize {
         self.memory.block_count += 1;
         let number = self.memory.block_count;
+        let mut text = std::mem::take(&mut self.memory.spare);
+        text.clear();
         let log = self.log(thread, kind);
         let after =
             |block: &&Block| block.order.is_some() && order.is_some() && block.order > order;
@@ -1013,7 +1032,7 @@ impl<'s> Emitter<'s> {
             Block {
                 number,
                 order,
-                text: String::new(),
+                text,
                 half: None,
                 shown,
             },

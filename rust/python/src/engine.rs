@@ -354,6 +354,7 @@ impl Engine {
             if !more {
                 let closed = parser.close(&mut quiet);
                 closed.map_err(|error| errors::from_core(py, error))?;
+                self.pull.close();
             }
             if let Some(call) = &self.making.on_malformed {
                 for line in quiet.malformed.drain(..) {

@@ -237,6 +237,12 @@ impl Pull {
         self.feed.as_mut()
     }
 
+    /// The source is at its end: its file is closed, and what reading it took is there for others, however long somebody
+    /// keeps the run.
+    pub fn close(&mut self) {
+        self.feed = None;
+    }
+
     /// The next object; None at the end. `parse` pushes what it makes of its input onto the queue.
     pub fn next(&mut self, py: Python<'_>, parse: &mut Make<'_>) -> PyResult<Option<Py<PyAny>>> {
         loop {

@@ -27,11 +27,11 @@ use crate::json::{Decoded, Decoder, Expected, Forms};
 use crate::source::{Part, Source, SourceError};
 
 /// What is parsed before anything is decoded ahead.
-const SLOW_START: u64 = 1 << 20;
+const SLOW_START: u64 = 1 << 19;
 /// About the size of a piece.
 const PIECE: usize = 1 << 18;
 /// Pieces for each thread, decoded or waiting for it.
-const PIECES: usize = 4;
+const PIECES: usize = 8;
 /// A piece that a thread has begun with and not decoded by then is parsed without. There may be no thread: after a fork.
 const PATIENCE: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_micros(50);
@@ -121,7 +121,8 @@ impl Ahead {
         }
         let pool = self.pool.clone().filter(|pool| pool.is_here());
         let threads = pool.as_ref().map_or(0, |pool| pool.size() - self.busy);
-        let most = (PIECES * threads).max(1);
+        // No more than was handed out: a short file takes less room.
+        let most = (PIECES * threads).min(self.given as usize / PIECE).max(1);
         while self.jobs.len() < most && !self.done {
             let Some(raw) = self.read() else {
                 break; // the caller has its turn

@@ -10,7 +10,7 @@ use super::template::{Decoder, Fitted, Pattern};
 use super::value::{Doc, How};
 
 /// A longer text is left to who asks for it: its nodes may take eight times its bytes.
-const MAX_TEXT: usize = 1 << 20;
+const MAX_TEXT: usize = 2 << 20;
 /// Nodes beyond these are not kept: 2 MiB of them.
 const MAX_NODES: usize = 1 << 17;
 

@@ -736,11 +736,13 @@ impl Pattern {
     /// The text cut at those of its values that are slots.
     fn new(shape: Shape, text: &str, nodes: &[Node], values: &[Leaf]) -> Option<Pattern> {
         let bytes = text.as_bytes();
-        let mut steps: Vec<Step> = Vec::new();
-        let mut blocks = Vec::new();
+        let slots = values.iter().filter(|leaf| leaf.is_slot);
+        let most = slots.clone().count() + 1;
+        let mut steps: Vec<Step> = Vec::with_capacity(most);
+        let mut blocks = Vec::with_capacity(most + bytes.len() / BLOCK);
         let mut parts = vec![Part::Constant; nodes.len()];
         let mut start = 0;
-        for leaf in values.iter().filter(|leaf| leaf.is_slot) {
+        for leaf in slots {
             let node = &nodes[leaf.node as usize];
             let (end, slot) = match bytes[node.start as usize] {
                 b'"' => (node.start as usize + 1, Slot::String),

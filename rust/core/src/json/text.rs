@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::ops::Deref;
+use std::sync::OnceLock;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::escapes::{self, backslash, meaning};
 use super::tape::{ESCAPES, LONE};
@@ -30,61 +31,125 @@ pub struct Halves<'a> {
 
 /// Text that can be shown: U+FFFD stands for each half of a surrogate pair that had no other half, and it is known
 /// whether that was so.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Text<'a> {
-    text: Cow<'a, str>,
+    kept: Kept<'a>,
     lossy: bool,
 }
 
+#[derive(Clone, Debug)]
+enum Kept<'a> {
+    Text(Cow<'a, str>),
+    Wire(Box<Wire<'a>>),
+}
+
+/// A string with escapes, decoded when somebody asks for its text: much of what an event tells, nobody reads.
+#[derive(Clone, Debug)]
+struct Wire<'a> {
+    string: Str<'a>,
+    text: OnceLock<String>,
+}
+
+impl<'a> Wire<'a> {
+    #[inline(never)]
+    fn new(string: Str<'a>) -> Box<Self> {
+        Box::new(Wire {
+            string,
+            text: OnceLock::new(),
+        })
+    }
+
+    #[inline(never)]
+    fn text(&self) -> &str {
+        self.text.get_or_init(|| self.string.decoded())
+    }
+}
+
+impl<'a> Kept<'a> {
+    /// The string, if it was not decoded.
+    fn unread(&self) -> Option<Str<'a>> {
+        match self {
+            Kept::Wire(wire) if wire.text.get().is_none() => Some(wire.string),
+            _ => None,
+        }
+    }
+}
+
 impl<'a> Text<'a> {
+    fn new(text: Cow<'a, str>, lossy: bool) -> Self {
+        Text {
+            kept: Kept::Text(text),
+            lossy,
+        }
+    }
+
     /// Whether the wire said something that no UTF-8 can say.
     pub fn is_lossy(&self) -> bool {
         self.lossy
     }
 
+    #[inline]
     pub fn as_str(&self) -> &str {
-        &self.text
+        match &self.kept {
+            Kept::Text(text) => text,
+            Kept::Wire(wire) => wire.text(),
+        }
     }
 
     pub fn into_cow(self) -> Cow<'a, str> {
-        self.text
+        match self.kept {
+            Kept::Text(text) => text,
+            Kept::Wire(wire) => match wire.text.into_inner() {
+                Some(text) => Cow::Owned(text),
+                None => wire.string.lossy(),
+            },
+        }
     }
 
     pub fn into_string(self) -> String {
-        self.text.into_owned()
+        self.into_cow().into_owned()
+    }
+
+    /// Adds it to another text.
+    pub fn push_to(&self, text: &mut String) {
+        match self.kept.unread() {
+            Some(string) => string.push_to(text),
+            None => text.push_str(self),
+        }
     }
 
     /// A text made of this one: as lossy as this.
     pub fn rewrite(&self, make: impl FnOnce(&str) -> String) -> Text<'static> {
-        Text {
-            text: Cow::Owned(make(&self.text)),
-            lossy: self.lossy,
-        }
+        Text::new(Cow::Owned(make(self)), self.lossy)
     }
 
     /// The same text without a tie to its record, which has been told of if it was lossy.
     pub fn to_static(&self) -> Text<'static> {
-        Text::from(self.text.as_ref().to_owned())
+        Text::from(self.as_str().to_owned())
     }
 
     /// Several texts as one: lossy if one of them is.
     pub fn concat(parts: impl IntoIterator<Item = Text<'a>>) -> Text<'a> {
         let mut parts = parts.into_iter();
-        let Some(mut all) = parts.next() else {
+        let (Some(first), second) = (parts.next(), parts.next()) else {
             return Text::default();
         };
-        for part in parts {
-            all.text.to_mut().push_str(&part.text);
-            all.lossy |= part.lossy;
+        let Some(second) = second else {
+            return first;
+        };
+        let (mut lossy, mut all) = (first.lossy, first.into_string());
+        for part in std::iter::once(second).chain(parts) {
+            part.push_to(&mut all);
+            lossy |= part.lossy;
         }
-        all
+        Text::new(Cow::Owned(all), lossy)
     }
 
     /// The same text, borrowed.
     pub fn borrow(&self) -> Text<'_> {
-        Text {
-            text: Cow::Borrowed(&self.text),
-            lossy: self.lossy,
+        match self.kept.unread() {
+            Some(string) => string.into(),
+            None => Text::new(Cow::Borrowed(self), self.lossy),
         }
     }
 }
@@ -94,17 +159,57 @@ impl Deref for Text<'_> {
 
     #[inline]
     fn deref(&self) -> &str {
-        &self.text
+        self.as_str()
+    }
+}
+
+impl Default for Text<'_> {
+    fn default() -> Self {
+        "".into()
+    }
+}
+
+impl PartialEq for Text<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.lossy == other.lossy && self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Text<'_> {}
+
+/// What a snapshot keeps of it.
+#[derive(Deserialize, Serialize)]
+struct Saved<'a> {
+    text: Cow<'a, str>,
+    lossy: bool,
+}
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let saved = Saved {
+            text: Cow::Borrowed(self),
+            lossy: self.lossy,
+        };
+        saved.serialize(serializer)
+    }
+}
+
+impl<'de, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Saved { text, lossy } = Saved::deserialize(deserializer)?;
+        Ok(Text::new(text, lossy))
     }
 }
 
 impl<'a> From<Cow<'a, str>> for Text<'a> {
+    #[inline]
     fn from(text: Cow<'a, str>) -> Self {
-        Text { text, lossy: false }
+        Text::new(text, false)
     }
 }
 
 impl<'a> From<&'a str> for Text<'a> {
+    #[inline]
     fn from(text: &'a str) -> Self {
         Cow::Borrowed(text).into()
     }
@@ -120,7 +225,10 @@ impl<'a> From<Str<'a>> for Text<'a> {
     #[inline(always)]
     fn from(string: Str<'a>) -> Self {
         Text {
-            text: string.lossy(),
+            kept: match string.has_escapes() {
+                false => Kept::Text(Cow::Borrowed(string.raw)),
+                true => Kept::Wire(Wire::new(string)),
+            },
             lossy: string.is_lossy(),
         }
     }

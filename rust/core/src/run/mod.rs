@@ -380,7 +380,7 @@ impl Reducer {
             known.keep_content(update.content, limit, event.place);
         }
         if let Some(result) = &facts.result {
-            known.keep_result([&**result].into_iter(), limit, event.place);
+            known.keep_result([result].into_iter(), limit, event.place);
         }
         self.progress.updated(update, event);
     }
@@ -608,7 +608,7 @@ impl Call {
     /// The result is the text parts of the content, one after the other.
     fn keep_content(&mut self, content: &[Item<'_>], limit: ResultLimit, place: Place) {
         let mut texts = content.iter().filter_map(|item| match item {
-            Item::Text(text) => Some(&**text),
+            Item::Text(text) => Some(text),
             _ => None,
         });
         if let Some(first) = texts.next() {
@@ -620,12 +620,18 @@ impl Call {
     /// character.
     fn keep_result<'t>(
         &mut self,
-        texts: impl Iterator<Item = &'t str>,
+        texts: impl Iterator<Item = &'t Text<'t>>,
         limit: ResultLimit,
         place: Place,
     ) {
         let (mut kept, mut bytes) = (String::new(), 0);
         for (number, text) in texts.enumerate() {
+            if limit.kept() == u64::MAX {
+                kept.push_str(if number > 0 { "\n" } else { "" });
+                text.push_to(&mut kept);
+                bytes = kept.len() as u64;
+                continue;
+            }
             for part in [if number > 0 { "\n" } else { "" }, text] {
                 let room = limit.kept().saturating_sub(bytes);
                 if room > 0 {
@@ -634,6 +640,7 @@ impl Call {
                 bytes += part.len() as u64;
             }
         }
+        kept.shrink_to_fit();
         self.result = Some(kept);
         self.result_cut = (bytes > limit.bytes).then_some(Cut { bytes, place });
     }
