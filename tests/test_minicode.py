@@ -145,6 +145,21 @@ def test_an_error_answer_to_another_request_is_no_failure_of_the_run(engine: Any
     assert (outcome(got), [error["message"] for error in got["errors"]]) == ("failed", ["crashed"])
 
 
+@pytest.mark.parametrize("behind", [[], [{"id": 5, "result": {}}]])
+def test_an_error_answer_in_an_open_turn_is_of_the_run_that_another_turn_follows(engine: Any, behind: list[Any]) -> None:
+    crash = {"id": 2, "error": {"message": "crashed", "category": "AGENT_ERROR"}}
+    answer = {"id": 3, "result": {"ok": True, "turns": 1, "text": "Hi."}}
+    said = {"type": "text", "delta": "Hi."}
+    got = run(engine, START, crash, *behind, START, said, END, answer, acp=True)
+    assert [error["message"] for error in got["errors"]] == ["crashed"]
+    assert (outcome(got), got["texts"]) == ("completed", ["Hi."])
+    got = run(engine, START, crash, *behind, START, said, acp=True)
+    assert outcome(got) == "incomplete"
+    child = ("turn.started", {"parentToolCallId": "d"})
+    got = run(engine, START, started("d"), crash, child, said, END, answer, acp=True)
+    assert (outcome(got), got["errors"]) == ("completed", [])
+
+
 def test_an_answer_that_only_the_response_has_is_the_text(engine: Any) -> None:
     result = {"ok": True, "turns": 1, "text": "Hello."}
     assert run(engine, START, END, {"id": 2, "result": result}, acp=True)["texts"] == ["Hello."]

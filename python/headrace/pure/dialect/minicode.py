@@ -111,7 +111,7 @@ class Mapper:
     def map(self, record: Record) -> Outcome:
         value = record.value
         kind = value.get("type")
-        if isinstance(kind, str):
+        if isinstance(kind, str) and kind != "turn.started":
             self.refusal = None  # the run goes on: it was the answer to another request
         if kind == "text":
             return self._delta("text", value.get("delta"), Stamp())
@@ -224,10 +224,13 @@ class Mapper:
     def _turn(self, what: str, payload: dict[str, Any], stamp: Stamp) -> Outcome:
         if what not in ("started", "completed", "failed", "cancelled"):
             return UNKNOWN
+        refusal, self.refusal = self.refusal, None
         reason = as_text(payload.get("reason"))
         if stamp.parent is not None or (what == "cancelled" and reason in ORPHANED):
             return "turn of a child"
         if what == "started":
+            if refusal is not None:
+                self._failed(*refusal)  # a turn begins in an open one: that was of a run that is over
             self._tell_cause()
             self.out.commit(None)
             self.out.next_turn()

@@ -167,7 +167,7 @@ impl Mapper for Minicode {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
         let value = record.value();
         let kind = record.kind();
-        if kind.is_some() {
+        if kind.as_deref().is_some_and(|kind| kind != "turn.started") {
             self.refusal = None; // the run goes on: it was the answer to another request
         }
         if kind.as_deref() == Some("text") {
@@ -341,6 +341,7 @@ impl Minicode {
         if !matches!(what, "started" | "completed" | "failed" | "cancelled") {
             return Outcome::Unknown;
         }
+        let refusal = self.refusal.take();
         let reason = payload.text_of("reason");
         // reasons that only a child's turn has
         let orphaned = matches!(reason.as_deref(), Some("parent-ended" | "parent-aborted"));
@@ -348,6 +349,10 @@ impl Minicode {
             return Outcome::Ignored("turn of a child");
         }
         if what == "started" {
+            if let Some((message, category)) = refusal {
+                // a turn begins in an open one: that was of a run that is over
+                self.failed(message.map(Text::from), category.map(Text::from), out);
+            }
             self.tell_cause(out);
             out.commit(None);
             out.next_turn();
