@@ -147,6 +147,13 @@ def test_a_run_that_was_cut_behind_a_good_one_is_incomplete() -> None:
     assert (run.texts, run.verdict.outcome) == (["Done.", "Half"], "incomplete")
 
 
+@pytest.mark.parametrize("before", [[HINT], [VERSION, assistant("Done."), HINT], [VERSION, assistant("Done.")]])
+def test_a_run_that_only_began_is_not_completed_by_the_answer_of_the_one_before(before: list[Any]) -> None:
+    assert headrace.reduce(lines(*before, VERSION), exit_code=0).verdict.outcome == "incomplete"
+    run = headrace.reduce(lines(*before, VERSION, assistant("Again.")), exit_code=0)
+    assert run.verdict.outcome == "completed"
+
+
 @pytest.mark.parametrize("head", ["UserPromptSubmit hook", "Stop hook blocked"])
 def test_what_kimi_code_prints_of_a_hook_is_no_answer(head: str) -> None:
     run = headrace.reduce(lines(VERSION, assistant(f"{head}\n\nMind the tests."), assistant("Done."), HINT))

@@ -108,12 +108,13 @@ class Mapper:
         self.code = False  # it is kimi-code
         self.goal: tuple[str, str | None] | None = None  # outcome and reason of a /goal prompt
         self.plain = False  # the stream ends in a text that is no known failure
-        self.over = False  # the hint was the last word of a run
+        self.begun = False  # a run printed more than the version, its first record
 
     def map(self, record: Record) -> Outcome:
         value = record.value
         role, kind = value.get("role"), value.get("type")
         self.code = self.code or is_of_code(value)
+        self.begun = self.begun or kind != "system.version"
         if role == "assistant":
             if self.code and is_hook_result(value):
                 return "hook result"
@@ -148,8 +149,8 @@ class Mapper:
 
     def _meta(self, kind: Any, value: dict[str, Any]) -> Outcome:
         if kind == "system.version":
-            if self.over:  # another run in the same source
-                self.over, self.goal = False, None
+            if self.begun:  # another run in the same source
+                self.begun, self.goal = False, None
                 self.out.state("turn", Stamp(), phase="start")
             self.out.session_state(Stamp(), version=as_text(value.get("version")))
             return None
@@ -166,7 +167,6 @@ class Mapper:
             return None
         if kind == "session.resume_hint":
             self.out.session_state(Stamp(), sessionId=as_text(value.get("session_id")))
-            self.over = True
             outcome, reason = self.goal or ("completed", "session.resume_hint")
             self.out.state("end", Stamp(), outcome=outcome, reason=reason)
             return None

@@ -69,7 +69,7 @@ class Progress:
         self.where: tuple[int, int] = (0, 0)  # line and offset of the record that decided last
         self.last: tuple[int, int] = (0, 0)  # of the last record that gave an event
         self.open_calls: dict[int, str] = {}  # number: id, main thread and others
-        self.last_word = ""  # "answer", "call" or "result": what came last on the main thread
+        self.last_word = ""  # "answer", "call" or "result": what came last on the main thread, in the last turn
 
     def answered(self, event: Event) -> None:
         self._seen(event)
@@ -94,7 +94,7 @@ class Progress:
         update = event.update
         state, phase = update["state"], update.get("phase")
         if state == "turn" and phase == "start":
-            self.turn_open, self.ended, self.turn = True, None, None
+            self.turn_open, self.ended, self.turn, self.last_word = True, None, None, ""
         elif state == "turn":
             self.turn_open = False
             self.turn = None

@@ -131,8 +131,8 @@ struct Kimi {
     goal: Option<(Cow<'static, str>, Option<String>)>,
     /// The stream ends in a text that is no known failure.
     plain: bool,
-    /// The hint was the last word of a run.
-    over: bool,
+    /// A run printed more than the version, its first record.
+    begun: bool,
 }
 
 impl Mapper for Kimi {
@@ -141,6 +141,7 @@ impl Mapper for Kimi {
         let (role, kind) = (value.text_of("role"), record.kind());
         let stamp = Stamp::default();
         self.code |= is_of_code(role.as_deref(), kind.as_deref(), value);
+        self.begun |= kind.as_deref() != Some("system.version");
         match role.as_deref() {
             Some("assistant") if self.code && is_hook_result(value) => {
                 return Outcome::Ignored("hook result");
@@ -209,7 +210,7 @@ impl Kimi {
         let stamp = Stamp::default();
         match kind {
             Some("system.version") => {
-                if std::mem::take(&mut self.over) {
+                if std::mem::take(&mut self.begun) {
                     self.goal = None; // another run in the same source
                     out.state(State::new("turn").with("phase", "start"), &stamp);
                 }
@@ -229,7 +230,6 @@ impl Kimi {
                 out.state(state, &stamp);
             }
             Some("session.resume_hint") => {
-                self.over = true;
                 out.session_state(&[("sessionId", value.text_of("session_id"))], &stamp);
                 let state = match &self.goal {
                     Some((outcome, reason)) => State::new("end")

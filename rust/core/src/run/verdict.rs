@@ -67,7 +67,7 @@ impl Ending {
     }
 }
 
-/// What came last on the main thread.
+/// What came last on the main thread, and in the last turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum LastWord {
     #[default]
@@ -151,6 +151,7 @@ impl Progress {
                 self.turn_open = true;
                 self.ended = None;
                 self.turn = None;
+                self.last_word = LastWord::Nothing;
             }
             ("turn", _) => {
                 self.turn_open = false;
