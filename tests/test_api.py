@@ -386,6 +386,7 @@ def test_every_kind_of_source(how: str, packed: str, tmp_path: Path) -> None:
         (gzip.compress(STREAM)[:-8] + b"12345678", "the gzip data is corrupt"),
         (zstandard.ZstdCompressor().compress(STREAM)[:-3], "zstd"),
         (STREAM.decode().encode("utf-16"), "UTF-16.*iconv -f UTF-16 -t UTF-8"),
+        (STREAM.decode().encode("utf-16-be"), "UTF-16BE.*iconv -f UTF-16BE -t UTF-8"),
     ],
 )
 def test_what_cannot_be_read_says_why(source: Any, message: str) -> None:

@@ -61,13 +61,26 @@ def test_half_a_byte_order_mark_is_none(beginning: bytes) -> None:
     assert bodies(*(bytes([byte]) for byte in beginning)) == [beginning]
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
-@pytest.mark.parametrize("size", [1, 100])
-def test_utf16_is_refused_with_a_way_out(encoding: str, size: int) -> None:
-    stream = ("\ufeff" if encoding == "utf-16-be" else "") + '{"type":"x"}\n'
-    encoded = stream.encode(encoding)
-    with pytest.raises(SourceError, match="iconv"):
+@pytest.mark.parametrize(
+    ("encoded", "named"),
+    [
+        ('{"type":"x"}\n'.encode("utf-16"), "UTF-16"),
+        ('\ufeff{"type":"x"}\n'.encode("utf-16-be"), "UTF-16"),
+        ('{"type":"x"}\n'.encode("utf-32"), "UTF-16"),
+        ('{"type":"x"}\n'.encode("utf-16-le"), "UTF-16LE"),
+        ('{"type":"x"}\n'.encode("utf-16-be"), "UTF-16BE"),
+        ('[{"type":"x"}]\n'.encode("utf-16-le"), "UTF-16LE"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_utf16_is_refused_with_a_way_out_marked_or_not(encoded: bytes, named: str, size: int) -> None:
+    with pytest.raises(SourceError, match=f"begins as {named} does.*`iconv -f {named} -t"):
         frame([encoded[at : at + size] for at in range(0, len(encoded), size)])
+
+
+@pytest.mark.parametrize("stream", [b'\0{"a":1}', b"{\0\0\0\0\0", b'{\0"a', b"\0\0[\0", b"[", b"\0", b"{\0"])
+def test_nuls_of_a_crash_are_not_taken_for_utf16(stream: bytes) -> None:
+    assert bodies(stream) == bodies(*(bytes([byte]) for byte in stream)) == [stream]
 
 
 @given(st.data(), st.sampled_from([5, 60, 2**28]))

@@ -307,8 +307,8 @@ CHOICES = {
     "string_overlong_sequence_6_bytes": MALFORMED,
     "string_overlong_sequence_6_bytes_null": MALFORMED,
     "string_truncated-utf-8": MALFORMED,
-    "string_utf16BE_no_BOM": MALFORMED,
-    "string_utf16LE_no_BOM": MALFORMED,
+    "string_utf16BE_no_BOM": REFUSED,
+    "string_utf16LE_no_BOM": REFUSED,
     "string_UTF-16LE_with_BOM": REFUSED,
 }
 

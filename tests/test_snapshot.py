@@ -172,6 +172,7 @@ STARTS = {
     "document": b'\xef\xbb\xbf{\n"a": [\n1,\n' + HELLO,
     "half an emoji": b'{"type": "text", "content": "\\ud83d"}\n{"type": "text", "content": "\\ude00"}\n',
     "UTF-16": HELLO.decode().encode("utf-16"),
+    "UTF-16 without its mark": HELLO.decode().encode("utf-16-be"),
 }
 
 

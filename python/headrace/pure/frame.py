@@ -1,11 +1,13 @@
 """bytes -> lines.
 
 A line ends at LF and nowhere else: U+2028, U+0085, VT, FF and a lone CR are ordinary bytes. One CR right before
-the LF is left out. A UTF-8 byte order mark at the start of the stream is skipped; a UTF-16 one is refused.
+the LF is left out. A UTF-8 byte order mark at the start of the stream is skipped; UTF-16 is refused, with a byte order
+mark or without.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -18,7 +20,13 @@ KEPT_BYTES = 200
 """How much of a line that is too long, or malformed, is kept to show."""
 
 _BOM = b"\xef\xbb\xbf"
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_UTF16 = re.compile(
+    rb"(?P<UTF16>\xff\xfe|\xfe\xff)|(?P<UTF16LE>[{\[]\0[\x01-\x7f]\0)|(?P<UTF16BE>\0[{\[]\0[\x01-\x7f])"
+)
+"""With its byte order mark, or as an object or an array begins without. NULs alone do not tell: they come before and after
+records, where a machine crashed."""
+_UNDECIDED = re.compile(rb"(\xef\xbb?|[\xff\xfe]|[{\[](\0[\x01-\x7f]?)?|\0([{\[]\0?)?)?\Z")
+"""More bytes decide if this is the start of a byte order mark or of UTF-16."""
 
 
 class Line(NamedTuple):
@@ -47,7 +55,7 @@ class Framer:
         self._offset = 0  # of the line being collected
         self._carry = bytearray()  # its bytes so far; no more than KEPT_BYTES once it is too long
         self._size = 0  # its size so far
-        self._at_start = True  # the first bytes may still turn out to be a byte order mark
+        self._at_start = True  # the first bytes may still turn out to be a byte order mark or UTF-16
 
     @property
     def fed(self) -> int:
@@ -58,10 +66,10 @@ class Framer:
         """The lines that end in this chunk."""
         data = chunk if isinstance(chunk, bytes) else bytes(chunk)
         if self._at_start:
-            # Hold back what may be the beginning of a byte order mark.
+            # Hold back what may be the beginning of a byte order mark or of UTF-16.
             data = bytes(self._carry) + data
             self._carry.clear()
-            if (len(data) < len(_BOM) and _BOM.startswith(data)) or data in (b"\xff", b"\xfe"):
+            if _UNDECIDED.match(data):
                 self._carry += data
                 return
             data = self._skip_bom(data)
@@ -95,10 +103,11 @@ class Framer:
 
     def _skip_bom(self, data: bytes) -> bytes:
         self._at_start = False
-        if data.startswith(_UTF16):
+        if (found := _UTF16.match(data)) is not None:
+            encoding = str(found.lastgroup).replace("16", "-16")
             raise SourceError(
-                "the stream starts with a UTF-16 (or UTF-32) byte order mark, and headrace reads UTF-8: re-encode it, "
-                "for example with `iconv -f UTF-16 -t UTF-8 IN > OUT`, or in PowerShell with "
+                f"the stream begins as {encoding} does, and headrace reads UTF-8: re-encode it, for example with "
+                f"`iconv -f {encoding} -t UTF-8 IN > OUT`, or in PowerShell with "
                 "`Get-Content IN | Set-Content -Encoding utf8 OUT` (there, `>` is what writes UTF-16)"
             )
         if data.startswith(_BOM):

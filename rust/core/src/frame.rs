@@ -1,7 +1,8 @@
 //! bytes -> lines.
 //!
 //! A line ends at LF and nowhere else: U+2028, U+0085, VT, FF and a lone CR are ordinary bytes. One CR right before the
-//! LF is left out. A UTF-8 byte order mark at the start of the stream is skipped; a UTF-16 one is refused.
+//! LF is left out. A UTF-8 byte order mark at the start of the stream is skipped; UTF-16 is refused, with a byte
+//! order mark or without.
 
 use memchr::memchr;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,8 @@ pub fn whole_lines(bytes: &[u8], about: usize) -> usize {
 }
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
+/// So many bytes tell a byte order mark, or UTF-16 without one.
+const HEAD_BYTES: usize = 4;
 /// A carry buffer that has grown beyond this is given back after its line.
 const CARRY_BYTES: usize = 1 << 20;
 
@@ -86,7 +89,7 @@ pub struct Framer {
     carry: Vec<u8>,
     /// Its size so far.
     size: u64,
-    /// The first bytes may still turn out to be a byte order mark.
+    /// The first bytes may still turn out to be a byte order mark or UTF-16.
     at_start: bool,
 }
 
@@ -129,7 +132,7 @@ impl Framer {
         let carried = self.carry.len() as u64;
         self.max_line_bytes <= MAX_TEXT_BYTES
             && match self.at_start {
-                true => carried < BOM.len() as u64,
+                true => carried < HEAD_BYTES as u64,
                 false => carried <= self.size,
             }
     }
@@ -214,7 +217,7 @@ impl Framer {
     /// Gives `sink` the last line, when the stream does not end with LF.
     pub fn close<E: From<SourceError>>(&mut self, sink: &mut impl Lines<E>) -> Result<(), E> {
         if self.at_start {
-            // What was held back is no byte order mark.
+            // What was held back is neither a byte order mark nor UTF-16.
             self.at_start = false;
             self.size = self.carry.len() as u64;
         }
@@ -228,17 +231,17 @@ impl Framer {
     fn start<'a>(&mut self, chunk: &'a [u8]) -> Result<Option<&'a [u8]>, SourceError> {
         let held = self.carry.len();
         self.carry
-            .extend_from_slice(&chunk[..chunk.len().min(BOM.len() - held)]);
+            .extend_from_slice(&chunk[..chunk.len().min(HEAD_BYTES - held)]);
         let head = &self.carry[..];
-        if (head.len() < BOM.len() && BOM.starts_with(head)) || head == b"\xff" || head == b"\xfe" {
+        if is_undecided(head) {
             return Ok(None);
         }
         self.at_start = false;
-        if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
+        if let Some(encoding) = utf16(head) {
             self.carry.clear();
-            return Err(SourceError::Utf16);
+            return Err(SourceError::Utf16(encoding));
         }
-        if head == BOM {
+        if head.starts_with(BOM) {
             self.carry.clear();
             self.bom_bytes = BOM.len() as u64;
             self.offset = self.bom_bytes;
@@ -301,6 +304,33 @@ impl Framer {
     }
 }
 
+/// The encoding of a stream that begins so, if it is UTF-16: with its byte order mark, or as an object or an array does
+/// without. NULs alone do not tell: they come before and after records, where a machine crashed.
+fn utf16(head: &[u8]) -> Option<&'static str> {
+    match head {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some("UTF-16"),
+        [b'{' | b'[', 0, 1..=0x7f, 0] => Some("UTF-16LE"),
+        [0, b'{' | b'[', 0, 1..=0x7f] => Some("UTF-16BE"),
+        _ => None,
+    }
+}
+
+/// Whether more bytes decide if this is the start of a byte order mark or of UTF-16.
+fn is_undecided(head: &[u8]) -> bool {
+    matches!(
+        head,
+        [] | [0xef]
+            | [0xef, 0xbb]
+            | [0xff | 0xfe]
+            | [b'{' | b'[']
+            | [b'{' | b'[', 0]
+            | [b'{' | b'[', 0, 1..=0x7f]
+            | [0]
+            | [0, b'{' | b'[']
+            | [0, b'{' | b'[', 0]
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,12 +389,17 @@ mod tests {
     #[test]
     fn chunks_make_no_difference() {
         let long = [b"x".repeat(300), b"\r\ny\n".to_vec()].concat();
-        let streams: [&[u8]; 8] = [
+        let streams: [&[u8]; 13] = [
             b"\xef\xbb\xbfa\r\n\r\n\nb\rc\r\n\xef\xbb\xbf\nd",
             b"\xef\xbbx\n",
             b"\xef",
             b"\xff\n",
             b"\xff",
+            b"{\0\0\0\n{}\n",
+            b"{\0\"",
+            b"\0{\"a\":1}\n",
+            b"\0\0{}\n",
+            b"[",
             b"\n\n",
             b"",
             &long,
@@ -382,10 +417,13 @@ mod tests {
 
     #[test]
     fn utf16_is_refused() {
-        for stream in [b"\xff\xfe{\0", b"\xfe\xff\0{"] {
-            for size in [1, 4] {
+        let marked: [&[u8]; 2] = [b"\xff\xfe{\0", b"\xfe\xff\0{"];
+        let bare: [&[u8]; 4] = [b"{\0\"\0t\0", b"\0{\0\"\0t", b"[\0{\0", b"\0[\0{"];
+        for stream in marked.into_iter().chain(bare) {
+            for size in [1, 3, 4, 10] {
                 let chunks: Vec<_> = stream.chunks(size).collect();
-                assert!(matches!(frame(&chunks, 100), Err(SourceError::Utf16)));
+                let framed = frame(&chunks, 100);
+                assert!(matches!(framed, Err(SourceError::Utf16(_))), "{stream:?}");
             }
         }
     }

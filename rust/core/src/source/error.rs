@@ -12,8 +12,8 @@ pub enum SourceError {
         name: String,
         error: io::Error,
     },
-    /// The stream starts with a UTF-16 or UTF-32 byte order mark.
-    Utf16,
+    /// The stream starts with the byte order mark of UTF-16, or as JSON does in it.
+    Utf16(&'static str),
     /// Compressed data that is wrong, `at` about so many compressed bytes.
     Corrupt {
         name: String,
@@ -34,9 +34,10 @@ impl fmt::Display for SourceError {
         match self {
             SourceError::Open { name, error } => write!(f, "can't open {name:?}: {error}"),
             SourceError::Read { name, error } => write!(f, "can't read {name:?}: {error}"),
-            SourceError::Utf16 => f.write_str(
-                "the stream starts with a UTF-16 (or UTF-32) byte order mark, and headrace reads UTF-8: re-encode it, \
-                 for example with `iconv -f UTF-16 -t UTF-8 IN > OUT`, or in PowerShell with \
+            SourceError::Utf16(encoding) => write!(
+                f,
+                "the stream begins as {encoding} does, and headrace reads UTF-8: re-encode it, for example with \
+                 `iconv -f {encoding} -t UTF-8 IN > OUT`, or in PowerShell with \
                  `Get-Content IN | Set-Content -Encoding utf8 OUT` (there, `>` is what writes UTF-16)",
             ),
             SourceError::Corrupt { name, format, at, why } => {
