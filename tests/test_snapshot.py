@@ -322,6 +322,13 @@ def test_what_is_no_bytes_is_a_type_error(given: Any) -> None:
         Parser.restore(given)
 
 
+# What is not as it should be in Python objects of any kind, and nothing worse; native objects can't be so.
+NONSENSE = {
+    "native": (HeadraceError,),
+    "python": (HeadraceError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+}
+
+
 @pytest.mark.once
 def test_a_forged_state_is_refused_or_tells_nonsense(backend: str) -> None:
     """The checksum proves nothing to who can make one: nothing but an error may come of it, whatever the bytes say."""
@@ -336,8 +343,11 @@ def test_a_forged_state_is_refused_or_tells_nonsense(backend: str) -> None:
             for _ in range(rng.randrange(1, 4)):
                 forged[rng.randrange(len(forged))] = rng.choice((0, 1, 127, rng.randrange(256)))
             end = rng.choice((len(forged), rng.randrange(len(forged))))
-            with suppress(HeadraceError if backend == "native" else Exception):
+            try:
                 restored = engine.restore(bytes(forged[:end]))
+            except SnapshotError:
+                continue
+            with suppress(*NONSENSE[backend]):
                 restored.feed(data[len(data) // 2 :])
                 restored.close()
                 restored.run()

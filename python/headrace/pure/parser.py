@@ -138,7 +138,10 @@ class Parser:
         if not isinstance(parser, cls):
             raise ValueError("no parser")
         parser._on_malformed = on_malformed
-        parser._connect()
+        try:
+            parser._connect()
+        except (AttributeError, LookupError, TypeError) as error:
+            raise ValueError("no whole parser") from error
         return parser
 
     def _connect(self) -> None:
