@@ -146,7 +146,7 @@ def test_an_error_answer_to_another_request_is_no_failure_of_the_run(engine: Any
 
 
 @pytest.mark.parametrize("behind", [[], [{"id": 5, "result": {}}]])
-def test_an_error_answer_in_an_open_turn_is_of_the_run_that_another_turn_follows(engine: Any, behind: list[Any]) -> None:
+def test_an_error_answer_in_an_open_turn_ends_its_run_if_another_turn_follows(engine: Any, behind: list[Any]) -> None:
     crash = {"id": 2, "error": {"message": "crashed", "category": "AGENT_ERROR"}}
     answer = {"id": 3, "result": {"ok": True, "turns": 1, "text": "Hi."}}
     said = {"type": "text", "delta": "Hi."}

@@ -23,8 +23,8 @@ _BOM = b"\xef\xbb\xbf"
 _UTF16 = re.compile(
     rb"(?P<UTF16>\xff\xfe|\xfe\xff)|(?P<UTF16LE>[{\[]\0[\x01-\x7f]\0)|(?P<UTF16BE>\0[{\[]\0[\x01-\x7f])"
 )
-"""With its byte order mark, or as an object or an array begins without. NULs alone do not tell: they come before and after
-records, where a machine crashed."""
+"""With its byte order mark, or as an object or an array begins without. NULs alone do not tell: they come before and
+after records, where a machine crashed."""
 _UNDECIDED = re.compile(rb"(\xef\xbb?|[\xff\xfe]|[{\[](\0[\x01-\x7f]?)?|\0([{\[]\0?)?)?\Z")
 """More bytes decide if this is the start of a byte order mark or of UTF-16."""
 

@@ -40,8 +40,16 @@ impl fmt::Display for SourceError {
                  `iconv -f {encoding} -t UTF-8 IN > OUT`, or in PowerShell with \
                  `Get-Content IN | Set-Content -Encoding utf8 OUT` (there, `>` is what writes UTF-16)",
             ),
-            SourceError::Corrupt { name, format, at, why } => {
-                write!(f, "{name}: the {format} data is corrupt near compressed byte {at}: {why}")
+            SourceError::Corrupt {
+                name,
+                format,
+                at,
+                why,
+            } => {
+                write!(
+                    f,
+                    "{name}: the {format} data is corrupt near compressed byte {at}: {why}"
+                )
             }
             SourceError::Cut { name, format, at } => write!(
                 f,
