@@ -76,6 +76,8 @@ class _Reading:
 class Events(_Reading, _backend.Engine):
     """An iterator of OutputEvent dicts over one source; what `events` returns.
 
+    Threads may share it: each event goes to one of them, and whoever asks while another thread reads waits.
+
     Attributes:
         dialect: name of the dialect, None while it is not decided.
     """
@@ -92,7 +94,7 @@ class Events(_Reading, _backend.Engine):
 
 
 class Records(_Reading, _backend.Reader):
-    """An iterator of `Record` over one source; what `records` returns."""
+    """An iterator of `Record` over one source; what `records` returns. Threads may share it, as they may `Events`."""
 
     @property
     def report(self) -> Report:  # type: ignore[override]

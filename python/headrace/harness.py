@@ -90,7 +90,7 @@ class Harness(SoFar):
             max_result_bytes=max_result_bytes,
             on_malformed=on_malformed,
         )
-        self._lock = threading.RLock()  # the engine serves one thread at a time; anyone may ask for the run
+        self._lock = threading.RLock()  # a step is more than one call of the engine; anyone may ask for the run
         self._own_intake = intake is None
         self._intake = intake or _backend.Intake(
             memory_limit=memory_limit, spill_dir=spill_dir, spill_limit=spill_limit

@@ -16,6 +16,7 @@ from .parser import Parser
 from .reader import Reader as _Reader
 from .record import Record
 from .run import Exit
+from .turns import Turns
 
 __all__ = ["DIALECTS", "Engine", "Reader", "Record"]
 
@@ -30,6 +31,7 @@ class _Pull:
     _parser: Any
 
     def __init__(self) -> None:
+        self._turns = Turns()
         self._chunks: Iterator[Chunk] | None = None
         self._ready: deque[Any] = deque()
         self._failed: BaseException | None = None
@@ -38,20 +40,24 @@ class _Pull:
     def feed(self, chunk: Chunk) -> list[Any]:
         if not isinstance(chunk, (bytes, bytearray, memoryview)):
             chunk = memoryview(chunk).cast("B")  # what has no bytes at all raises TypeError
-        fed: list[Any] = self._parser.feed(chunk)
+        with self._turns:
+            fed: list[Any] = self._parser.feed(chunk)
         return fed
 
     def close(self) -> list[Any]:
-        last: list[Any] = self._parser.close()
+        with self._turns:
+            last: list[Any] = self._parser.close()
         return last
 
     def report(self) -> dict[str, Any]:
-        report: dict[str, Any] = self._parser.report()
+        with self._turns:
+            report: dict[str, Any] = self._parser.report()
         return report
 
     @property
     def detection(self) -> tuple[str, str | None, float, list[str]] | None:
-        found: Detection | None = self._parser.detection
+        with self._turns:
+            found: Detection | None = self._parser.detection
         return None if found is None else (found.dialect, found.version, found.confidence, found.why)
 
     def attach_path(self, path: str | PathLike[str]) -> None:
@@ -67,23 +73,27 @@ class _Pull:
         return self
 
     def __next__(self) -> Any:
-        while not self._ready:
-            if self._failed is not None:
-                failed, self._failed = self._failed, None
-                raise failed
-            if self._done:
-                raise StopIteration
-            try:
-                chunk = None if self._chunks is None else next(self._chunks, None)
-                if chunk is None:
-                    self._done = True
-                    self._parser.close(self._ready)
-                else:
-                    self._parser.feed(chunk, self._ready)
-            except BaseException as error:
+        with self._turns:
+            while not self._ready:
+                self._step()
+            return self._ready.popleft()
+
+    def _step(self) -> None:
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed
+        if self._done:
+            raise StopIteration
+        try:
+            chunk = None if self._chunks is None else next(self._chunks, None)
+            if chunk is None:
                 self._done = True
-                self._failed = error
-        return self._ready.popleft()
+                self._parser.close(self._ready)
+            else:
+                self._parser.feed(chunk, self._ready)
+        except BaseException as error:
+            self._done = True
+            self._failed = error
 
 
 class Engine(_Pull):
@@ -123,32 +133,38 @@ class Engine(_Pull):
         )
 
     def run(self, code: int | None = None, stderr: bytes | None = None) -> dict[str, Any]:
-        run: dict[str, Any] = self._parser.run(Exit(code, stderr or b""))
+        with self._turns:
+            run: dict[str, Any] = self._parser.run(Exit(code, stderr or b""))
         return run
 
     def run_part(self, key: str, code: int | None = None, stderr: bytes | None = None) -> Any:
         return self.run(code, stderr)[key]
 
     def ledger(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self._parser.ledger()
+        with self._turns:
+            rows: list[dict[str, Any]] = self._parser.ledger()
         return rows
 
     def printed_models(self) -> list[dict[str, Any]]:
-        models: list[dict[str, Any]] = self._parser.printed_models()
+        with self._turns:
+            models: list[dict[str, Any]] = self._parser.printed_models()
         return models
 
     @property
     def ending(self) -> str | None:
-        ending: str | None = self._parser.ending
+        with self._turns:
+            ending: str | None = self._parser.ending
         return ending
 
     @property
     def offset(self) -> int:
-        offset: int = self._parser.offset
+        with self._turns:
+            offset: int = self._parser.offset
         return offset
 
     def snapshot(self) -> bytes:
-        snapshot: bytes = self._parser.snapshot()
+        with self._turns:
+            snapshot: bytes = self._parser.snapshot()
         return snapshot
 
     @staticmethod

@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 
+use headrace_core::detect::Detection;
 use headrace_core::dialect;
 use headrace_core::event::{Event, Kind, Kinds, Sink};
 use headrace_core::parser::{Output, Parser};
@@ -20,12 +21,15 @@ use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
 use crate::given::Given;
 use crate::making::{Making, tell};
 use crate::objects::Builder;
+use crate::turns::{Turn, Turns};
 
 /// So many events that were told early become Python objects at a time, for the reason that `SLICE` has in `feed`.
 const EVENTS: usize = 16;
 
-#[pyclass(subclass, module = "headrace._native")]
-pub struct Engine {
+#[pyclass(frozen, subclass, module = "headrace._native")]
+pub struct Engine(Turns<Stream>);
+
+pub struct Stream {
     parsing: Parsing,
     making: Making,
     given: Given,
@@ -52,8 +56,14 @@ impl Output for Quiet {
 }
 
 impl Engine {
+    pub fn turn(&self, py: Python<'_>) -> PyResult<Turn<'_, Stream>> {
+        self.0.take(py)
+    }
+}
+
+impl Stream {
     fn of(parser: Parser) -> Self {
-        Engine {
+        Stream {
             making: Making {
                 spans: parser.has_spans(),
                 ..Making::default()
@@ -71,7 +81,7 @@ impl Engine {
         given: Option<&mut Given>,
         out: &mut VecDeque<Py<PyAny>>,
     ) -> Result<(), Failure> {
-        let Engine {
+        let Stream {
             parsing,
             making,
             given: own,
@@ -146,6 +156,19 @@ impl Engine {
     }
 }
 
+/// Dialect, version, confidence and reasons.
+pub type Found = (&'static str, Option<String>, f64, Vec<String>);
+
+pub fn found(detection: &Detection) -> Found {
+    let Detection {
+        dialect,
+        version,
+        confidence,
+        why,
+    } = detection.clone();
+    (dialect.name, version, confidence, why)
+}
+
 /// What the caller knows of the process.
 fn exit(code: Option<i64>, stderr: Option<Vec<u8>>) -> Exit {
     Exit {
@@ -206,96 +229,95 @@ impl Engine {
                 later: cut_later,
             });
         }
-        let mut engine = Engine::of(parser);
-        engine.making.on_malformed = on_malformed;
-        engine.making.types = types;
-        Ok(engine)
+        let mut stream = Stream::of(parser);
+        stream.making.on_malformed = on_malformed;
+        stream.making.types = types;
+        Ok(Engine(Turns::new(stream)))
     }
 
-    fn feed(&mut self, py: Python<'_>, chunk: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
+    fn feed(&self, py: Python<'_>, chunk: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
         let chunk = buffer(chunk)?;
-        self.parse_now(py, Input::Bytes(bytes_of(&chunk)), None)
+        let mut stream = self.turn(py)?;
+        stream.parse_now(py, Input::Bytes(bytes_of(&chunk)), None)
     }
 
-    fn close(&mut self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
-        self.parse_now(py, Input::End, None)
+    fn close(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        self.turn(py)?.parse_now(py, Input::End, None)
     }
 
     /// The run so far as a dict; `code` and `stderr` are what the caller knows of the process.
     #[pyo3(signature = (code=None, stderr=None))]
     fn run(
-        &mut self,
+        &self,
         py: Python<'_>,
         code: Option<i64>,
         stderr: Option<Vec<u8>>,
     ) -> PyResult<Py<PyAny>> {
         let exit = exit(code, stderr);
-        let run = self.parsing.parser(py)?.run(&exit);
+        let mut stream = self.turn(py)?;
+        let run = stream.parsing.parser(py)?.run(&exit);
         Builder::with(|builder| Ok(builder.run(py, &run)?.unbind()))
     }
 
     /// One key of that dict.
     #[pyo3(signature = (key, code=None, stderr=None))]
     fn run_part(
-        &mut self,
+        &self,
         py: Python<'_>,
         key: &str,
         code: Option<i64>,
         stderr: Option<Vec<u8>>,
     ) -> PyResult<Py<PyAny>> {
         let exit = exit(code, stderr);
-        let part = self.parsing.parser(py)?.part(key, &exit);
+        let mut stream = self.turn(py)?;
+        let part = stream.parsing.parser(py)?.part(key, &exit);
         let part = part.ok_or_else(|| PyKeyError::new_err(key.to_owned()))?;
         Builder::with(|builder| Ok(builder.run(py, &part)?.unbind()))
     }
 
     /// Each model call so far, as a list of dicts.
-    fn ledger(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let rows = self.parsing.parser(py)?.ledger();
+    fn ledger(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let mut stream = self.turn(py)?;
+        let rows = stream.parsing.parser(py)?.ledger();
         Builder::with(|builder| Ok(builder.data(py, &rows)?.unbind()))
     }
 
     /// The harness's own total of each model, as a list of dicts.
-    fn printed_models(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let models = self.parsing.parser(py)?.printed_models();
+    fn printed_models(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let mut stream = self.turn(py)?;
+        let models = stream.parsing.parser(py)?.printed_models();
         Builder::with(|builder| Ok(builder.data(py, &models)?.unbind()))
     }
 
-    fn report(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let report = self.parsing.parser(py)?.report().to_data();
+    fn report(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let mut stream = self.turn(py)?;
+        let report = stream.parsing.parser(py)?.report().to_data();
         Builder::with(|builder| Ok(builder.data(py, &report)?.unbind()))
     }
 
     /// (dialect, version, confidence, why), or None while the dialect is not known.
     #[getter]
-    fn detection(&self) -> Option<(&'static str, Option<String>, f64, Vec<String>)> {
-        let found = self.parsing.detection();
-        let found = found?.clone();
-        Some((
-            found.dialect.name,
-            found.version,
-            found.confidence,
-            found.why,
-        ))
+    fn detection(&self, py: Python<'_>) -> PyResult<Option<Found>> {
+        Ok(self.turn(py)?.parsing.detection().map(found))
     }
 
     /// "end" after a terminal record, "turn" after a turn that ended with an outcome, None before both.
     #[getter]
-    fn ending(&self) -> Option<&'static str> {
-        self.parsing.ending()
+    fn ending(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
+        Ok(self.turn(py)?.parsing.ending())
     }
 
     // ---------------------------------------------------------------- stopping and going on
 
     /// How many bytes were fed.
     #[getter]
-    fn offset(&self) -> u64 {
-        self.parsing.offset()
+    fn offset(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.turn(py)?.parsing.offset())
     }
 
     /// All that is known so far but `types` and `on_malformed`.
-    fn snapshot<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let snapshot = self.parsing.parser(py)?.snapshot();
+    fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let snapshot = self.turn(py)?.parsing.parser(py)?.snapshot();
         let snapshot = snapshot.map_err(|error| errors::snapshot(py, &error.to_string()))?;
         Ok(PyBytes::new(py, &snapshot))
     }
@@ -305,33 +327,62 @@ impl Engine {
     fn restore(py: Python<'_>, snapshot: &[u8], on_malformed: Option<Py<PyAny>>) -> PyResult<Self> {
         let parser = Parser::restore(snapshot);
         let parser = parser.ok_or_else(|| errors::snapshot(py, "the snapshot is damaged"))?;
-        let mut engine = Engine::of(parser);
-        engine.making.on_malformed = on_malformed;
-        Ok(engine)
+        let mut stream = Stream::of(parser);
+        stream.making.on_malformed = on_malformed;
+        Ok(Engine(Turns::new(stream)))
     }
 
     // ---------------------------------------------------------------- pulling from a source
 
-    fn attach_path(&mut self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        let series = self.parsing.parser(py)?.series();
-        self.pull.attach(Feed::path(py, path, series)?);
+    fn attach_path(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let mut stream = self.turn(py)?;
+        let series = stream.parsing.parser(py)?.series();
+        stream.pull.attach(Feed::path(py, path, series)?);
         Ok(())
     }
 
     #[cfg(unix)]
-    fn attach_descriptor(&mut self, py: Python<'_>, number: i32, name: &str) -> PyResult<()> {
-        let series = self.parsing.parser(py)?.series();
-        self.pull
-            .attach(Feed::descriptor(py, number, name, series)?);
+    fn attach_descriptor(&self, py: Python<'_>, number: i32, name: &str) -> PyResult<()> {
+        let mut stream = self.turn(py)?;
+        let series = stream.parsing.parser(py)?.series();
+        let feed = Feed::descriptor(py, number, name, series)?;
+        stream.pull.attach(feed);
         Ok(())
     }
 
-    fn attach_chunks(&mut self, chunks: Py<PyAny>, name: &str) {
-        self.pull.attach(Feed::chunks(chunks, name));
+    fn attach_chunks(&self, py: Python<'_>, chunks: Py<PyAny>, name: &str) -> PyResult<()> {
+        self.turn(py)?.pull.attach(Feed::chunks(chunks, name));
+        Ok(())
     }
 
+    /// Reads the attached source to its end for the run alone.
+    fn drain_source(&self, py: Python<'_>) -> PyResult<()> {
+        self.turn(py)?.drain(py)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let stream = self.0.now();
+        stream.map_or(Ok(()), |stream| stream.given.traverse(&visit))
+    }
+
+    fn __clear__(&self) {
+        if let Some(mut stream) = self.0.now() {
+            stream.given.close();
+        }
+    }
+
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.turn(py)?.next(py)
+    }
+}
+
+impl Stream {
     /// Reads the attached source to its end for the run alone; the GIL is not held while bytes are parsed.
-    fn drain_source(&mut self, py: Python<'_>) -> PyResult<()> {
+    fn drain(&mut self, py: Python<'_>) -> PyResult<()> {
         self.parsing.settle(py)?;
         self.give_back();
         if let Some(error) = self.parsing.take_error() {
@@ -365,19 +416,8 @@ impl Engine {
         Ok(())
     }
 
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.given.traverse(&visit)
-    }
-
-    fn __clear__(&mut self) {
-        self.given.close();
-    }
-
-    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
-        slf
-    }
-
-    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+    /// The next event, or record of a type that was asked for.
+    fn next(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         loop {
             if let Some(object) = self.pull.ready().pop_front() {
                 return Ok(Some(object));
@@ -403,7 +443,7 @@ impl Engine {
             if more != Some(false) && self.source_early() || self.parsing.has_told() {
                 continue;
             }
-            let Engine {
+            let Stream {
                 parsing,
                 making,
                 given,
@@ -415,9 +455,7 @@ impl Engine {
             });
         }
     }
-}
 
-impl Engine {
     /// Nothing comes any more but this error.
     fn end(&mut self, py: Python<'_>, error: PyErr) -> PyResult<()> {
         self.parsing.settle(py)?;

@@ -49,6 +49,13 @@ pub fn forked(py: Python<'_>) -> PyErr {
     raise(py, "SourceError", (text,))
 }
 
+/// A thread asks in the middle of what it has asked for.
+pub fn within(py: Python<'_>) -> PyErr {
+    let text = "this stream is in the middle of a step, and what it calls there (on_malformed, the source's own code, a \
+                signal handler) can't ask it for anything: keep what you need, and ask when the step is over";
+    raise(py, "HeadraceError", (text,))
+}
+
 pub fn snapshot(py: Python<'_>, text: &str) -> PyErr {
     raise(py, "SnapshotError", (text,))
 }

@@ -19,6 +19,7 @@ mod objects;
 mod prototype;
 mod record;
 mod shapes;
+mod turns;
 #[cfg(target_os = "linux")]
 mod watch;
 

@@ -278,8 +278,8 @@ impl Tap {
     /// If much of the stream waits, has another thread read and parse it, until it is asked for.
     fn look_ahead(&self, engine: &Bound<'_, Engine>) -> PyResult<()> {
         let intake = self.intake.get();
-        let mut engine = engine.try_borrow_mut()?;
-        let Some(pool) = intake.pool().filter(|_| engine.parsing().is_here()) else {
+        let mut stream = engine.get().turn(engine.py())?;
+        let Some(pool) = intake.pool().filter(|_| stream.parsing().is_here()) else {
             return Ok(());
         };
         let (mut claims, mut size) = (Vec::new(), 0);
@@ -291,7 +291,7 @@ impl Tap {
             claims.push(claim);
         }
         if size > 0 {
-            engine.parsing().go_early(Work::Waiting(claims, size), pool);
+            stream.parsing().go_early(Work::Waiting(claims, size), pool);
         }
         Ok(())
     }
@@ -309,11 +309,11 @@ impl Tap {
     ) -> PyResult<Option<Vec<Py<PyAny>>>> {
         let dicts = self.dicts.clone_ref(py);
         let mut given = dicts.get().0.get();
-        // The engine is nobody else's only while the GIL is held: other threads may ask it for the run.
-        let mut parser = engine.try_borrow_mut()?;
-        let early = parser.early_events(py, about / BYTES, given.as_deref_mut())?;
-        let done = parser.parsing().take_back();
-        drop(parser);
+        // The engine is not kept while the GIL is not held: other threads may ask it for the run.
+        let mut stream = engine.get().turn(py)?;
+        let early = stream.early_events(py, about / BYTES, given.as_deref_mut())?;
+        let done = stream.parsing().take_back();
+        drop(stream);
         let (events, size) = match early {
             Some(events) => match done {
                 Some(Work::Waiting(_, size)) => (events, size),
@@ -326,8 +326,8 @@ impl Tap {
                     return Ok(None);
                 };
                 let lines = Input::Bytes(&self.block[lines]);
-                let mut parser = engine.try_borrow_mut()?;
-                let events = parser.parse_now(py, lines, given.as_deref_mut())?;
+                let mut stream = engine.get().turn(py)?;
+                let events = stream.parse_now(py, lines, given.as_deref_mut())?;
                 (events, self.block.len() as u64)
             }
         };
@@ -335,9 +335,9 @@ impl Tap {
         if ahead && size >= MUCH && self.at == self.block.len() {
             self.look_ahead(engine)?;
         }
-        let mut parser = engine.try_borrow_mut()?;
-        self.has_events = parser.parsing().has_told();
-        self.is_ahead = self.has_events || parser.parsing().is_away();
+        let mut stream = engine.get().turn(py)?;
+        self.has_events = stream.parsing().has_told();
+        self.is_ahead = self.has_events || stream.parsing().is_away();
         Ok(Some(events))
     }
 

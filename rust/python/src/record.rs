@@ -12,11 +12,13 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
+use crate::engine::{Found, found};
 use crate::errors::Failure;
 use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
 use crate::given::Shared;
 use crate::making::tell;
 use crate::objects::{Builder, Layer};
+use crate::turns::Turns;
 
 /// One record; nothing of it is decoded that is not asked for.
 #[pyclass(frozen, module = "headrace._native")]
@@ -124,12 +126,16 @@ impl Record {
     }
 }
 
-#[pyclass(subclass, module = "headrace._native")]
+#[pyclass(frozen, subclass, module = "headrace._native")]
 pub struct Reader {
+    stream: Turns<Stream>,
+    given: Py<Shared>,
+}
+
+struct Stream {
     reader: reader::Reader,
     on_malformed: Option<Py<PyAny>>,
     pull: Pull,
-    given: Py<Shared>,
 }
 
 struct Collector<'c, 'py> {
@@ -199,16 +205,16 @@ impl Drop for Reader {
 }
 
 impl Reader {
-    fn read_now(&mut self, py: Python<'_>, input: Input<'_>) -> PyResult<Vec<Py<PyAny>>> {
+    fn read_now(&self, py: Python<'_>, input: Input<'_>) -> PyResult<Vec<Py<PyAny>>> {
         let mut out = VecDeque::new();
-        match read(
-            py,
-            &mut self.reader,
-            self.on_malformed.as_ref(),
-            &self.given,
-            input,
-            &mut out,
-        ) {
+        let mut turn = self.stream.take(py)?;
+        let Stream {
+            reader,
+            on_malformed,
+            ..
+        } = &mut *turn;
+        let given = &self.given;
+        match read(py, reader, on_malformed.as_ref(), given, input, &mut out) {
             Ok(_) => Ok(out.into()),
             Err(failure) => Err(failure.raise(py)),
         }
@@ -231,53 +237,54 @@ impl Reader {
             max_line_bytes,
         };
         Ok(Reader {
-            reader: reader::Reader::new(only, options),
-            on_malformed,
-            pull: Pull::default(),
+            stream: Turns::new(Stream {
+                reader: reader::Reader::new(only, options),
+                on_malformed,
+                pull: Pull::default(),
+            }),
             given: Py::new(py, Shared::default())?,
         })
     }
 
-    fn feed(&mut self, py: Python<'_>, chunk: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
+    fn feed(&self, py: Python<'_>, chunk: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
         let chunk = buffer(chunk)?;
         self.read_now(py, Input::Bytes(bytes_of(&chunk)))
     }
 
-    fn close(&mut self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
+    fn close(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
         self.read_now(py, Input::End)
     }
 
     fn report(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let report = self.reader.report().to_data();
+        let stream = self.stream.take(py)?;
+        let report = stream.reader.report().to_data();
         Builder::with(|builder| Ok(builder.data(py, &report)?.unbind()))
     }
 
     /// (dialect, version, confidence, why): the best guess so far, or None.
     #[getter]
-    fn detection(&self) -> Option<(&'static str, Option<String>, f64, Vec<String>)> {
-        let found = self.reader.detection()?;
-        Some((
-            found.dialect.name,
-            found.version,
-            found.confidence,
-            found.why,
-        ))
+    fn detection(&self, py: Python<'_>) -> PyResult<Option<Found>> {
+        let best = self.stream.take(py)?.reader.detection();
+        Ok(best.as_ref().map(found))
     }
 
-    fn attach_path(&mut self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        self.pull.attach(Feed::path(py, path, Expected::default())?);
+    fn attach_path(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let feed = Feed::path(py, path, Expected::default())?;
+        self.stream.take(py)?.pull.attach(feed);
         Ok(())
     }
 
     #[cfg(unix)]
-    fn attach_descriptor(&mut self, py: Python<'_>, number: i32, name: &str) -> PyResult<()> {
-        self.pull
-            .attach(Feed::descriptor(py, number, name, Expected::default())?);
+    fn attach_descriptor(&self, py: Python<'_>, number: i32, name: &str) -> PyResult<()> {
+        let feed = Feed::descriptor(py, number, name, Expected::default())?;
+        self.stream.take(py)?.pull.attach(feed);
         Ok(())
     }
 
-    fn attach_chunks(&mut self, chunks: Py<PyAny>, name: &str) {
-        self.pull.attach(Feed::chunks(chunks, name));
+    fn attach_chunks(&self, py: Python<'_>, chunks: Py<PyAny>, name: &str) -> PyResult<()> {
+        let feed = Feed::chunks(chunks, name);
+        self.stream.take(py)?.pull.attach(feed);
+        Ok(())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -292,13 +299,14 @@ impl Reader {
         slf
     }
 
-    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let Reader {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let mut turn = self.stream.take(py)?;
+        let Stream {
             reader,
             on_malformed,
             pull,
-            given,
-        } = self;
+        } = &mut *turn;
+        let given = &self.given;
         pull.next(py, &mut |input, out| {
             read(py, reader, on_malformed.as_ref(), given, input, out)
         })
