@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import gzip
+import inspect
 import os
 import signal
 import subprocess
@@ -345,6 +346,12 @@ def test_a_program_that_is_not_there_leaves_nothing() -> None:
 
     with nothing_left():
         go(main())
+
+
+def test_it_takes_what_a_process_takes_and_says_so() -> None:
+    signature = inspect.signature(headrace.AsyncProcess)
+    assert signature == inspect.signature(headrace.Process)
+    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
 
 
 def test_an_own_memory_limit_is_kept(tmp_path: Path) -> None:

@@ -153,19 +153,15 @@ class AsyncProcess(Harness):
     'completed'
     """
 
-    def __init__(self, argv: Any, *, intake: _backend.Intake | None = None, **options: Any) -> None:
-        own = intake is None and any(name in options for name in ("memory_limit", "spill_dir", "spill_limit"))
-        self._shares = intake is None and not own
-        self._hub: _Hub | None = None
-        self._news: asyncio.Future[None] | None = None  # of who waits now
-        self._took = False  # there was something in the last step
-        self._took_all = False  # all that there was, and whoever waits is told when there is more
-        self._fills = False  # somebody wants events
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = 0.0
-        self._weak = weakref.ref(self)
-        self._watch: int | None = None  # a descriptor that is readable when the process has ended
-        super().__init__(argv, intake=intake, **options)
+    _hub: _Hub | None = None
+    _weak: _Weak
+    _news: asyncio.Future[None] | None = None  # of who waits now
+    _took = False  # there was something in the last step
+    _took_all = False  # all that there was, and whoever waits is told when there is more
+    _fills = False  # somebody wants events
+    _alarm: asyncio.TimerHandle | None = None
+    _alarm_at = 0.0
+    _watch: int | None = None  # a descriptor that is readable when the process has ended
 
     async def __aenter__(self) -> Self:
         self._begin()
@@ -244,23 +240,14 @@ class AsyncProcess(Harness):
 
     async def aclose(self, *, drop: bool = False) -> None:
         """Stops the group if it still runs (SIGTERM, after ``grace`` seconds SIGKILL), and reads what it printed."""
-        if self._started is None or self.is_over:
-            self.abandon()
+        if not self._leave():
             return
-        if self._guard.look() is None:
-            self._guard.brought_about("cancelled", "the caller left before the end")
-            self.close_stdin()
-            self.stop()
         try:
             while not self.is_over:
-                if drop and self._guard.look() is not None:
-                    self.abandon()
-                elif not self.step():
-                    await self._wait()
-                else:
-                    if drop:
-                        self.ready.clear()
+                if self._last_step(drop):
                     await asyncio.sleep(0)
+                else:
+                    await self._wait()
         except BaseException:  # cancelled: no waiting any more
             self.abandon()
             raise
@@ -269,6 +256,7 @@ class AsyncProcess(Harness):
     def _begin(self) -> None:
         if self._started is not None:
             return
+        self._weak = weakref.ref(self)
         self._hub = _Hub.of(None if self._shares else self._intake)
         if self._shares:
             self._intake, self._own_intake = self._hub.intake, False

@@ -42,6 +42,7 @@ _Call = TypeVar("_Call", bound=Callable[[Any], object])
 LINGER = 5.0
 GRACE = 3.0
 STDERR_TAIL = 64 << 10
+MEMORY_LIMIT = 64 << 20
 
 _CHECK = 0.1  # between two looks at the process while its output keeps coming
 
@@ -68,7 +69,7 @@ class Harness(SoFar):
         max_line_bytes: int = MAX_LINE_BYTES,
         max_result_bytes: int | None = None,
         on_malformed: OnMalformed | None = None,
-        memory_limit: int = 64 << 20,
+        memory_limit: int | None = None,
         spill_dir: Argument | None = None,
         spill_limit: int | None = None,
         on_stderr: Callable[[bytes], object] | None = None,
@@ -92,8 +93,12 @@ class Harness(SoFar):
         )
         self._lock = threading.RLock()  # a step is more than one call of the engine; anyone may ask for the run
         self._own_intake = intake is None
+        # no intake is asked for: an event loop has one for all of its processes
+        self._shares = intake is None and memory_limit is None and spill_dir is None and spill_limit is None
         self._intake = intake or _backend.Intake(
-            memory_limit=memory_limit, spill_dir=spill_dir, spill_limit=spill_limit
+            memory_limit=MEMORY_LIMIT if memory_limit is None else memory_limit,
+            spill_dir=spill_dir,
+            spill_limit=spill_limit,
         )
         self._noun = "command" if command else "run"
         self._on_stderr = None if on_stderr is None else Listener("on_stderr", on_stderr)
@@ -493,6 +498,27 @@ class Harness(SoFar):
                 self._listeners.tell("lifecycle", event)
         self._lifecycle.clear()
         self._listeners.end()
+
+    def _leave(self) -> bool:
+        """The caller leaves: the group is stopped if it still runs. False if there is nothing to wait for."""
+        if self._started is None or self.is_over:
+            self.abandon()
+            return False
+        if self._guard.look() is None:
+            self._guard.brought_about("cancelled", "the caller left before the end")
+            self.close_stdin()
+            self.stop()
+        return True
+
+    def _last_step(self, drop: bool) -> bool:
+        """A step to the end of what was left; False when there was nothing."""
+        if drop and self._guard.look() is not None:
+            self.abandon()
+            return True
+        took = self.step()
+        if drop:
+            self.ready.clear()
+        return took
 
     @property
     def listeners_done(self) -> bool:

@@ -45,8 +45,8 @@ class Process(Harness):
             it counts from `close_stdin` only.
         grace: seconds between SIGTERM and SIGKILL when the group is stopped.
         dialect, only, state, strict, spans, max_line_bytes, max_result_bytes, on_malformed: as for `events`.
-        memory_limit, spill_dir, spill_limit: where what waits is kept: bytes in memory, the folder of the spill file,
-            and bytes in that at most.
+        memory_limit, spill_dir, spill_limit: where what waits is kept: bytes in memory (None for 64 MiB), the folder of
+            the spill file, and bytes in that at most.
         on_stderr: called with all of stderr, piece by piece, in a thread of its own.
         stderr_file: a path or binary file to write all of stderr to.
         command: ``lifecycle`` tells of a plain command (``command_start``, ...), which completes with exit code 0.
@@ -121,21 +121,12 @@ class Process(Harness):
         Args:
             drop: don't parse what waits.
         """
-        if self._started is None or self.is_over:
-            self.abandon()
+        if not self._leave():
             return
-        if self._guard.look() is None:
-            self._guard.brought_about("cancelled", "the caller left before the end")
-            self.close_stdin()
-            self.stop()
         try:
             while not self.is_over:
-                if drop and self._guard.look() is not None:
-                    self.abandon()
-                elif not self.step():
+                if not self._last_step(drop):
                     self._wait()
-                elif drop:
-                    self.ready.clear()
         except BaseException:
             self.abandon()
             raise
