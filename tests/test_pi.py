@@ -139,6 +139,14 @@ def test_an_agents_end_is_not_the_end_where_the_version_prints_one(engine: Any) 
     assert outcome(engine, lines(AGENT, *old(answer("Yes.")), AGENT_END)) == "completed"
 
 
+def test_a_session_that_an_older_version_printed_ends_with_its_agent_behind_that_of_a_newer_one(engine: Any) -> None:
+    new = lines(AGENT, *answer("Yes."), AGENT_END, {"type": "agent_settled"})
+    header = {"type": "session", "version": 3, "id": "u", "timestamp": "2026-01-01T00:00:00.000Z", "cwd": "/w"}
+    data = new + lines(header, AGENT, *old(answer("No.")), AGENT_END)
+    assert outcome(engine, data) == "completed"
+    assert outcome(engine, new + lines(header, AGENT, *answer("No."), AGENT_END)) == "incomplete"
+
+
 def test_a_stream_cut_while_a_retry_waits_is_incomplete(engine: Any) -> None:
     for message in (answer("", "error", "529"), old(answer("", "error", "529"))):
         assert outcome(engine, lines(AGENT, *message, AGENT_END, RETRY), -9) == "incomplete"

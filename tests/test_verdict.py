@@ -47,6 +47,39 @@ def test_a_turn_that_opens_after_the_end_takes_the_last_word_back(engine: type[h
     assert stream.ending == "end"
 
 
+@pytest.mark.parametrize(
+    ("name", "started"),
+    [
+        ("acp-opencode/hello", 1),
+        ("acp-claude/hello", 3),
+        ("claude/hello", 1),
+        ("codex/hello", 1),
+        ("copilot/hello", 1),
+        ("droid/hello", 1),
+        ("evosci/hello", 1),
+        ("gemini/hello", 1),
+        ("kimi-code/hello", 1),
+        ("minicode/success", 1),
+        ("opencode/hello", 1),
+        ("pi/hello-chat", 1),
+        ("qwen/hello", 1),
+    ],
+)
+def test_a_run_that_only_began_does_not_end_as_the_one_before_it(name: str, started: int) -> None:
+    data = data_of(name)
+    assert headrace.reduce(data).verdict.outcome == "completed"
+    begun = b"".join(data.splitlines(keepends=True)[:started])
+    for code in (None, 0):
+        assert headrace.reduce(data + begun, exit_code=code).verdict.outcome == "incomplete"
+    both = headrace.reduce(data + data)
+    assert both.verdict.outcome == "completed"
+    starts = [
+        sum(event["update"].get("phase") == "start" for event in headrace.events(source, only=(), state=True))
+        for source in (data, data + data)
+    ]
+    assert starts[1] - starts[0] in (starts[0], starts[0] + 1)  # a stream may begin without a record of it
+
+
 @pytest.mark.once
 def test_both_backends_agree_on_the_last_word_and_on_the_ledger() -> None:
     for stream in streams():

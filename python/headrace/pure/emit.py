@@ -94,6 +94,8 @@ class Emitter:
         self._call_count = 0
         self._turn = 0
         self._usages: dict[str, str] = {}  # what was last said of each model call
+        self._over = False  # a turn or a run has ended, and none begun since
+        self._told_start = False  # the start of the next turn was told, with the first record of its process
 
     # ------------------------------------------------------------ text
 
@@ -423,9 +425,22 @@ class Emitter:
 
     def state(self, state: str, stamp: Stamp, **details: Any) -> None:
         """One of the states of ``types.StateUpdate``; details that are None are left out."""
+        starts = state == "turn" and details.get("phase") == "start"
+        if starts and self._told_start:
+            self._told_start = False
+            return
+        if state in ("turn", "end"):
+            self._over, self._told_start = not starts, False
         update = {"sessionUpdate": ev.STATE, "state": state}
         update.update((key, self._value(value)) for key, value in details.items() if value is not None)
         self.sink(self._event(update, stamp))
+
+    def another_run(self, stamp: Stamp) -> None:
+        """Another process of the harness begins in the same source: how the run before it ended is not how this one
+        does."""
+        if self._over:
+            self.state("turn", stamp, phase="start")
+            self._told_start = True
 
     def session_state(self, stamp: Stamp, **details: Any) -> None:
         """The ``session`` state, if it says anything new: sessionId, version, model, cwd, title."""

@@ -171,6 +171,10 @@ pub struct Memory {
     turn: u32,
     usages: HashMap<String, Box<[u8]>>,
     session: Vec<(Cow<'static, str>, String)>,
+    /// A turn or a run has ended, and none begun since.
+    over: bool,
+    /// The start of the next turn was told, with the first record of its process.
+    told_start: bool,
     /// Of the last record.
     place: Place,
     /// Room for the text of the next block: a text that grows costs more where memory is new.
@@ -191,6 +195,8 @@ impl Memory {
             turn: 0,
             usages: HashMap::new(),
             session: Vec::new(),
+            over: false,
+            told_start: false,
             place: Place::default(),
             spare: String::new(),
         }
@@ -912,8 +918,24 @@ impl<'s> Emitter<'s> {
 
     /// One of the states of `types.StateUpdate`.
     pub fn state(&mut self, state: State<'_>, stamp: &Stamp<'_>) {
+        let starts = state.name == "turn" && state.text("phase").as_deref() == Some("start");
+        if starts && std::mem::take(&mut self.memory.told_start) {
+            return;
+        }
+        if matches!(state.name, "turn" | "end") {
+            self.memory.over = !starts;
+            self.memory.told_start = false;
+        }
         self.lossy |= state.details.iter().any(|(_, value)| value.is_lossy());
         self.emit(EventUpdate::State(&state), stamp);
+    }
+
+    /// Another process of the harness begins in the same source: how the run before it ended is not how this one does.
+    pub fn another_run(&mut self, stamp: &Stamp<'_>) {
+        if self.memory.over {
+            self.state(State::new("turn").with("phase", "start"), stamp);
+            self.memory.told_start = true;
+        }
     }
 
     /// The `session` state, if it says anything new: sessionId, version, model, cwd, title.

@@ -594,6 +594,7 @@ class Mapper:
         """Another process of the agent in the same source: nothing of it belongs to what the first one left open."""
         self.out.commit(None)
         self.out.next_turn()
+        self.out.another_run(Stamp())
         self.calls = Calls(self.out, NAME)
         self.named = self.echoes = False
         self.running = self.ended = self.unfinished = False

@@ -131,6 +131,7 @@ class Mapper:
         self.failed: str | None = None  # outcome of an error since the last prompt
         self.denied = False  # a call was refused, and no text came after it
         self.turning = False
+        self.over = False  # the last line of a process came last
         self.assets: dict[str, str] = {}  # session file: the last images, by asset id
 
     def map(self, record: Record) -> Outcome:
@@ -140,7 +141,11 @@ class Mapper:
             return self._exit(value)
         if not isinstance(kind, str) or not isinstance(data, dict):
             return UNKNOWN
-        return self.take(kind, data, self.stamp(value, data))
+        stamp = self.stamp(value, data)
+        if self.over:
+            self.over, self.failed, self.denied = False, None, False
+            self.out.another_run(stamp)
+        return self.take(kind, data, stamp)
 
     def close(self) -> None:
         pass
@@ -428,7 +433,7 @@ class Mapper:
         """The last line."""
         stamp = Stamp(timestamp=as_text(value.get("timestamp")))
         self.out.session_state(stamp, sessionId=as_text(value.get("sessionId")))
-        self.turning = False
+        self.turning, self.over = False, True
         code = count(value.get("exitCode"))
         outcome = "denied" if self.denied else "completed"
         if code != 0:

@@ -145,6 +145,7 @@ class Mapper:
     def _record(self, value: dict[str, Any], stamp: Stamp) -> Outcome:
         kind = value.get("type")
         if kind == "system" and value.get("subtype") == "init":
+            self.out.another_run(stamp)
             self.out.session_state(
                 stamp,
                 sessionId=stamp.session_id,
@@ -222,7 +223,7 @@ class Mapper:
     def _start(self, stamp: Stamp) -> None:
         """A prompt opens a turn."""
         if stamp.parent is None:
-            self.refusals, self.refused, self.failed, self.turning = [], False, False, True
+            self.refusals, self.answer, self.refused, self.failed, self.turning = [], "", False, False, True
             self.out.commit(None)
             self.out.state("turn", stamp, phase="start")
 

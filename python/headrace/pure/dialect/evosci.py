@@ -29,7 +29,7 @@ IGNORED = {
     "goal_state": "goal state",
 }
 
-WORK = ("text", "thinking", "tool_call", "model_retry")
+WORK = ("text", "thinking", "tool_call", "model_retry", "usage_stats")
 """Records that another run in the same source may begin with."""
 
 # keys that tell the record types apart from the same words of other harnesses; (needed keys, weight)

@@ -91,6 +91,7 @@ class Mapper:
             model = as_text(value.get("model"))
             self.model = None if model is None else ev.clean(model)
             stamp = Stamp(timestamp=as_text(value.get("timestamp")), model=model)
+            self.out.another_run(stamp)
             self.out.session_state(stamp, sessionId=as_text(value.get("session_id")), model=model)
             return None
         if kind == "error":

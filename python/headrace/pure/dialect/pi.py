@@ -114,8 +114,10 @@ class Mapper:
         if isinstance(kind, str) and kind.startswith("tool_execution_"):
             return self._execution(kind, value)
         if kind == "session":
+            stamp = Stamp(timestamp=as_text(value.get("timestamp")))
+            self._another_run(stamp)
             self.out.session_state(
-                Stamp(timestamp=as_text(value.get("timestamp"))),
+                stamp,
                 sessionId=as_text(value.get("id")),
                 cwd=as_text(value.get("cwd")),
             )
@@ -312,6 +314,15 @@ class Mapper:
         return None
 
     # ------------------------------------------------------------ ends, retries, compaction
+
+    def _another_run(self, stamp: Stamp) -> None:
+        """Another process, of whatever version: the first record of each but in rpc mode."""
+        self.close()
+        self.out.commit(None)
+        self.out.next_turn()
+        self.out.another_run(stamp)
+        self.stop = self.retried = self.called_off = None
+        self.streaming = self.running = self.open = self.settles = self.prompted = self.answered = False
 
     def _agent_end(self, value: dict[str, Any]) -> Outcome:
         self.running = False

@@ -1002,6 +1002,7 @@ impl Acp {
     fn restart(&mut self, out: &mut Emitter<'_>) {
         out.commit(None);
         out.next_turn();
+        out.another_run(&Stamp::default());
         self.calls = Calls::default();
         self.sessions.clear();
         self.place = None;

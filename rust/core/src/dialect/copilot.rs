@@ -159,6 +159,8 @@ pub(super) struct Copilot {
     /// A call was refused, and no text came after it.
     denied: bool,
     pub(super) turning: bool,
+    /// The last line of a process came last.
+    over: bool,
     /// Session file: the last images, by asset id.
     assets: VecDeque<(String, String)>,
 }
@@ -175,6 +177,10 @@ impl Mapper for Copilot {
             return Outcome::Unknown;
         };
         let stamp = self.stamp(value, data);
+        if std::mem::take(&mut self.over) {
+            (self.failed, self.denied) = (None, false);
+            out.another_run(&stamp);
+        }
         self.take(&kind, data, stamp, out)
     }
 }
@@ -552,7 +558,7 @@ impl Copilot {
     fn exit(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
         let stamp = Stamp::at(value.text_of("timestamp"));
         out.session_state(&[("sessionId", value.text_of("sessionId"))], &stamp);
-        self.turning = false;
+        (self.turning, self.over) = (false, true);
         let code = count(value.get("exitCode"));
         let outcome = match code {
             Some(0) if self.failed.as_deref() == Some("cancelled") => "cancelled",

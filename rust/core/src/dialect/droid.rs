@@ -245,6 +245,7 @@ impl Droid {
                     ("model", value.text_of("model")),
                     ("cwd", value.text_of("cwd")),
                 ];
+                out.another_run(stamp);
                 out.session_state(&details, stamp);
                 Outcome::Mapped
             }
@@ -354,6 +355,7 @@ impl Droid {
     fn start(&mut self, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
         if stamp.thread().is_none() {
             self.refusals.clear();
+            self.answer.clear();
             self.refused = false;
             self.failed = false;
             self.turning = true;

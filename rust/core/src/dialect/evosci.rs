@@ -104,7 +104,13 @@ fn sign(record: Value<'_>) -> Option<Sign> {
 }
 
 /// Records that another run in the same source may begin with.
-const WORK: [&str; 4] = ["text", "thinking", "tool_call", "model_retry"];
+const WORK: [&str; 5] = [
+    "text",
+    "thinking",
+    "tool_call",
+    "model_retry",
+    "usage_stats",
+];
 
 #[derive(Default, Deserialize, Serialize)]
 struct Evosci {

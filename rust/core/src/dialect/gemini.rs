@@ -140,6 +140,7 @@ impl Mapper for Gemini {
                     model: model.clone(),
                     ..Stamp::default()
                 };
+                out.another_run(&stamp);
                 out.session_state(&details, &stamp);
                 self.model = model.map(Text::into_string);
                 Outcome::Mapped

@@ -210,7 +210,9 @@ impl Mapper for Pi {
                     ("sessionId", value.text_of("id")),
                     ("cwd", value.text_of("cwd")),
                 ];
-                out.session_state(&details, &Stamp::at(value.text_of("timestamp")));
+                let stamp = Stamp::at(value.text_of("timestamp"));
+                self.another_run(&stamp, out);
+                out.session_state(&details, &stamp);
                 Outcome::Mapped
             }
             ("agent_start", _) => {
@@ -523,6 +525,26 @@ impl Pi {
     }
 
     // ---------------------------------------------------------------- ends, retries, compaction
+
+    /// Another process, of whatever version: the first record of each but in rpc mode.
+    fn another_run(&mut self, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+        self.close(out);
+        out.commit(None);
+        out.next_turn();
+        out.another_run(stamp);
+        self.stop = None;
+        self.retried = None;
+        for flag in [
+            &mut self.streaming,
+            &mut self.running,
+            &mut self.open,
+            &mut self.settles,
+            &mut self.prompted,
+            &mut self.answered,
+        ] {
+            *flag = false;
+        }
+    }
 
     fn agent_end(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
         self.running = false;
