@@ -47,6 +47,18 @@ def outcome(*records: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- the stream
 
 
+def test_a_call_whose_result_was_cleared_from_the_context_is_not_another_call() -> None:
+    """They are printed again, in a session that was resumed those of its earlier turns too."""
+    cleared = {"time": {"start": 1, "end": 2, "compacted": 3}}
+    stream = [start(11), call(12), finish(13, "tool-calls"), start(21, "msg_2")]
+    stream += [printed("text", 22, "msg_2", text="Ok."), call(12, **cleared), finish(23, message="msg_2")]
+    stream += [call(2, "read", "msg_0", **cleared), call(12)]
+    run = headrace.reduce(lines(*stream))
+    assert [c["id"] for c in run.tool_calls] == ["call_12"]
+    assert (run.texts, run.verdict.outcome) == (["Ok."], "completed")
+    assert run.report.ignored == {"call again": 3}
+
+
 def test_parts_are_put_in_the_order_of_the_model_and_told_at_once() -> None:
     stream = lines(
         start(1), printed("text", 5, text="Then this."), call(4), call(3), printed("text", 2, text="First. ")

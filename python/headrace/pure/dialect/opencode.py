@@ -62,6 +62,7 @@ class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
         self.seat = Seat()
+        self.calls: set[str] = set()  # part ids of calls
         self.overflow: str | None = None  # message of a context overflow that nothing followed yet
 
     def map(self, record: Record) -> Outcome:
@@ -71,14 +72,27 @@ class Mapper:
         self.out.session_state(Stamp(timestamp=stamp.timestamp), sessionId=session_id)
         if kind == "error":
             return self._error(value.get("error"), stamp)
-        self.overflow = None
         inner = value.get("part")
+        if kind == "tool_use" and isinstance(inner, dict) and self._is_again(inner):
+            return "call again"
+        self.overflow = None
         if not isinstance(kind, str) or kind not in PARTS or not isinstance(inner, dict):
             return UNKNOWN
         stamp.message_id = as_text(inner.get("messageID"))
         if kind == "text" and inner.get("synthetic") is True:
             return self._synthetic(inner, stamp)
         return part(self.out, self.seat, PARTS[kind], as_text(inner.get("id")), inner, stamp)
+
+    def _is_again(self, inner: dict[str, Any]) -> bool:
+        """A call is printed again when its result is cleared from the context; in a resumed session, older ones too."""
+        part_id, state = as_text(inner.get("id")), inner.get("state")
+        time = state.get("time") if isinstance(state, dict) else None
+        if part_id is not None:
+            part_id = self.out.clean(part_id)
+            if part_id in self.calls:
+                return True
+            self.calls.add(part_id)
+        return isinstance(time, dict) and time.get("compacted") is not None
 
     def close(self) -> None:
         if self.overflow is not None:  # no compaction came: it was the end

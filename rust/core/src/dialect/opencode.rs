@@ -7,6 +7,8 @@
 //! until another step starts; after a refused call the stream ends at "tool-calls". An error may be followed by more (a
 //! context overflow by a compaction).
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, is_true, members};
@@ -85,6 +87,8 @@ fn sign(record: Value<'_>) -> Option<Sign> {
 #[derive(Default, Deserialize, Serialize)]
 struct Opencode {
     seat: Seat,
+    /// Part ids of calls.
+    calls: HashSet<String>,
     /// Message of a context overflow that nothing followed yet.
     overflow: Option<String>,
 }
@@ -103,17 +107,19 @@ impl Mapper for Opencode {
         if &*kind == "error" {
             return self.error(value.get("error"), &stamp, out);
         }
+        let inner = value.get("part").filter(Value::is_object);
+        let id = inner.and_then(|inner| inner.text_of("id"));
+        if &*kind == "tool_use" && self.is_again(inner, id.as_ref(), out) {
+            return Outcome::Ignored("call again");
+        }
         self.overflow = None;
-        let (Some(part_kind), Some(inner)) =
-            (part_type(&kind), value.get("part").filter(Value::is_object))
-        else {
+        let (Some(part_kind), Some(inner)) = (part_type(&kind), inner) else {
             return Outcome::Unknown;
         };
         stamp.message_id = inner.text_of("messageID");
         if part_kind == "text" && is_true(inner.get("synthetic")) {
             return synthetic(inner, &stamp, out);
         }
-        let id = inner.text_of("id");
         part(part_kind, id, inner, &mut self.seat, &stamp, false, out)
     }
 
@@ -129,6 +135,18 @@ impl Mapper for Opencode {
 }
 
 impl Opencode {
+    /// A call is printed again when its result is cleared from the context; in a resumed session, older ones too.
+    fn is_again(
+        &mut self,
+        part: Option<Value<'_>>,
+        id: Option<&Text<'_>>,
+        out: &mut Emitter<'_>,
+    ) -> bool {
+        let cleared = part.and_then(|part| part.path(&["state", "time", "compacted"]));
+        let known = id.is_some_and(|id| !self.calls.insert(out.keep(id.borrow())));
+        known || cleared.is_some_and(|time| !time.is_null())
+    }
+
     fn error(
         &mut self,
         value: Option<Value<'_>>,
