@@ -222,6 +222,25 @@ def test_other_requests_may_fail_in_a_merged_log(engine: Any) -> None:
     assert run["errors"] == []
 
 
+@pytest.mark.parametrize("code", [-32002, -32602, -32603])
+def test_a_prompt_that_is_refused_in_a_merged_log_failed_whatever_the_code(engine: Any, code: int) -> None:
+    log = merged({"outcome": "selected", "optionId": "yes"}, says("Fine."))[:5]
+    _, run = read(engine, *log, fails(2, code, "no such model"))
+    assert run["verdict"]["outcome"] == "failed"
+    assert [error["message"] for error in run["errors"]] == ["no such model"]
+
+
+def test_what_the_client_could_not_do_in_a_merged_log_is_no_failure(engine: Any) -> None:
+    """The agent's request has the id of the client's prompt, and so has the answer to it."""
+    reads = request(2, "fs/read_text_file", sessionId=SESSION, path="/w/none")
+    failed = fails(2, -32603, "no such file")
+    for rest in ([reads, failed], [reads, answer(2, content="text")]):
+        _, run = read(engine, *merged({"outcome": "selected", "optionId": "yes"}, *rest, says("Fine.")))
+        assert (run["verdict"]["outcome"], run["errors"]) == ("completed", [])
+        _, run = read(engine, *merged({"outcome": "selected", "optionId": "yes"}, *rest)[:-1], fails(2, -32603, "500"))
+        assert [error["message"] for error in run["errors"]] == ["500"]
+
+
 def test_the_client_alone_tells_the_prompts(engine: Any) -> None:
     sent = ("initialize", "session/new", "session/prompt")
     client = [line for line in merged({"outcome": "cancelled"}) if line.get("method") in sent]
@@ -251,6 +270,9 @@ def test_a_load_request_opens_the_replay(engine: Any) -> None:
     load = request(1, "session/load", sessionId=SESSION, cwd="/w", mcpServers=[])
     prompt = request(2, "session/prompt", sessionId=SESSION, prompt=[{"type": "text", "text": "again"}])
     _, run = read(engine, hello(), load, *HISTORY, answer(1), prompt, says("New."), END)
+    assert run["texts"] == ["New."]
+    other = [request(7, "session/set_mode", sessionId=SESSION, modeId="ask"), answer(7)]
+    _, run = read(engine, hello(), load, HISTORY[0], *other, *HISTORY[1:], answer(1), prompt, says("New."), END)
     assert run["texts"] == ["New."]
     assert [m["text"] for m in run["messages"] if m["role"] == "user"] == ["again"]
 

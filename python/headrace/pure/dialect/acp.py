@@ -54,9 +54,10 @@ OUTCOMES = {
 #: error codes of answers to other requests than the prompt: no such method, bad params, no such thing, bad JSON
 OTHER_ERRORS = frozenset({-32700, -32601, -32602, -32600, -32002})
 CANCELLED_ERROR = -32800
+PROMPT = "session/prompt"
 #: requests whose failure is the run's, where the client's side is there to tell
 FATAL_REQUESTS = frozenset(
-    {"initialize", "authenticate", "auth/login", "session/new", "session/load", "session/resume", "session/prompt"}
+    {"initialize", "authenticate", "auth/login", "session/new", "session/load", "session/resume", PROMPT}
 )
 #: version 2: a whole message, that chunks may go on with
 MESSAGES = {"agent_message": ev.MESSAGE, "agent_thought": ev.THOUGHT, "user_message": ev.USER}
@@ -120,6 +121,7 @@ class Mapper:
         self.merged = False  # the client's side is there
         self.requests: dict[str, str] = {}  # merged: the client's open requests, id: method
         self.asks: dict[str, Ask] = {}  # merged: the agent's open permission requests by id
+        self.errands: set[str] = set()  # merged: ids of its other open requests
 
         self.running = False
         self.ended = False  # a turn has ended and no other begun
@@ -492,6 +494,8 @@ class Mapper:
         if method in AGENT_METHODS:
             return self._client(method, value, params)
         if method in CLIENT_METHODS:
+            if self.merged and "id" in value:
+                self.errands.add(request_id(value["id"]))
             return "request to the client"
         return "extension" if method.startswith(EXTENSIONS) else UNKNOWN
 
@@ -531,9 +535,11 @@ class Mapper:
             self._opened(session)
             self.out.session_state(Stamp(), sessionId=session, cwd=text_of(params.get("cwd")))
             return None
-        if method != "session/prompt":
+        if method != PROMPT:
             return "request to the agent"
         if self.sessions and session not in self.sessions:
+            if (key := request_id(value.get("id"))) in self.requests:
+                self.requests[key] = ""  # its answer says nothing of the run either
             return "prompt of no session"
         stamp = Stamp(session_id=session)
         self._break()
@@ -555,10 +561,13 @@ class Mapper:
         decided = mapping(result.get("outcome"))
         if isinstance(decided.get("outcome"), str) or (key in self.asks and key not in self.requests):
             return self._decision(key, decided)
+        if key in self.errands and not any(key in result for key in ("stopReason", "protocolVersion", "sessionId")):
+            self.errands.remove(key)
+            return "answer of the client"
         method = self.requests.pop(key, None)
-        self.replay = False
+        self.replay = self.replay and method is not None and method not in FATAL_REQUESTS
         if isinstance(error, dict):
-            other = count(error.get("code")) in OTHER_ERRORS
+            other = count(error.get("code")) in OTHER_ERRORS and method != PROMPT
             if other or (method is not None and method not in FATAL_REQUESTS):
                 return "error answer to another request"
             self._fail(error)

@@ -14,7 +14,7 @@ mod agents;
 mod calls;
 mod shape;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, rule};
 use crate::data::Data;
@@ -66,6 +66,7 @@ const SERIES: &[Series] = &[Series {
 /// Error codes of answers to other requests than the prompt: no such method, bad params, no such thing, bad JSON.
 const OTHER_ERRORS: [i64; 5] = [-32700, -32601, -32602, -32600, -32002];
 const CANCELLED_ERROR: i64 = -32800;
+const PROMPT: &str = "session/prompt";
 /// Requests whose failure is the run's, where the client's side is there to tell.
 const FATAL_REQUESTS: &[&str] = &[
     "initialize",
@@ -74,7 +75,7 @@ const FATAL_REQUESTS: &[&str] = &[
     "session/new",
     "session/load",
     "session/resume",
-    "session/prompt",
+    PROMPT,
 ];
 const IGNORED_UPDATES: &[(&str, &str)] = &[
     ("available_commands_update", "commands"),
@@ -199,6 +200,8 @@ struct Acp {
     requests: HashMap<String, String>,
     /// Merged: the agent's open permission requests by id.
     asks: HashMap<String, Ask>,
+    /// Merged: ids of its other open requests.
+    errands: HashSet<String>,
 
     running: bool,
     /// A turn has ended and no other begun.
@@ -236,6 +239,7 @@ impl Default for Acp {
             merged: false,
             requests: HashMap::new(),
             asks: HashMap::new(),
+            errands: HashSet::new(),
             running: false,
             ended: false,
             unfinished: false,
@@ -819,7 +823,12 @@ impl Acp {
                 Outcome::Mapped
             }
             method if AGENT_METHODS.contains(&method) => self.client(method, value, params, out),
-            method if CLIENT_METHODS.contains(&method) => Outcome::Ignored("request to the client"),
+            method if CLIENT_METHODS.contains(&method) => {
+                if self.merged && value.first("id").is_some() {
+                    self.errands.insert(request_id(value.get("id")));
+                }
+                Outcome::Ignored("request to the client")
+            }
             method if is_extension(method) => Outcome::Ignored("extension"),
             _ => Outcome::Unknown,
         }
@@ -912,11 +921,14 @@ impl Acp {
                 out.session_state(&details, &Stamp::default());
                 Outcome::Mapped
             }
-            "session/prompt" => {
+            PROMPT => {
                 let known = session
                     .as_ref()
                     .is_some_and(|id| self.sessions.contains(id));
                 if !self.sessions.is_empty() && !known {
+                    if let Some(asked) = self.requests.get_mut(&request_id(value.get("id"))) {
+                        asked.clear(); // its answer says nothing of the run either
+                    }
                     return Outcome::Ignored("prompt of no session");
                 }
                 let stamp = Stamp {
@@ -951,13 +963,18 @@ impl Acp {
         if decides || (self.asks.contains_key(&key) && !self.requests.contains_key(&key)) {
             return self.decision(&key, decided, out);
         }
+        let own = ["stopReason", "protocolVersion", "sessionId"];
+        if !own.iter().any(|key| member(key).is_some()) && self.errands.remove(&key) {
+            return Outcome::Ignored("answer of the client");
+        }
         let method = self.requests.remove(&key);
-        self.replay = false;
+        let method = method.as_deref();
+        self.replay &= method.is_some_and(|method| !FATAL_REQUESTS.contains(&method));
         if let Some(error) = value.get("error").filter(Value::is_object) {
             let code = count(error.get("code"));
             let other = code.is_some_and(|code| OTHER_ERRORS.contains(&code));
-            let fatal = |method: String| FATAL_REQUESTS.contains(&method.as_str());
-            if other || !method.is_none_or(fatal) {
+            let fatal = |method| FATAL_REQUESTS.contains(&method);
+            if other && method != Some(PROMPT) || !method.is_none_or(fatal) {
                 return Outcome::Ignored("error answer to another request");
             }
             self.fail(error, out);
