@@ -111,9 +111,10 @@ def test_tools_of_an_mcp_server_have_a_readable_title() -> None:
 
 def test_the_json_mode_is_a_run_of_one_record() -> None:
     facts = {"is_error": False, "duration_ms": 5, "num_turns": 1, "result": "So.", "session_id": "s-1"}
-    run = headrace.reduce(lines({"type": "result", "subtype": "success", **facts, "usage": COUNTERS}))
-    assert (run.dialect, run.texts, run.verdict.outcome) == ("droid", ["So."], "completed")
-    assert run.usage["run"]["prompt_tokens"] == 100
+    for new in ({}, {"a_new_field": 1}):
+        run = headrace.reduce(lines({"type": "result", "subtype": "success", **facts, **new, "usage": COUNTERS}))
+        assert (run.dialect, run.texts, run.verdict.outcome) == ("droid", ["So."], "completed")
+        assert run.usage["run"]["prompt_tokens"] == 100
 
 
 # ---------------------------------------------------------------- stream-jsonrpc

@@ -101,11 +101,12 @@ def sign(record: dict[str, Any]) -> Sign | None:
         return Sign(SURE, "a completion with finalText")
     if kind == "error" and isinstance(record.get("source"), str) and isinstance(record.get("message"), str):
         return Sign(SURE, "an error with source")
-    if kind == "result" and isinstance(record.get("is_error"), bool) and record.keys() <= _RESULT:
+    if kind == "result" and isinstance(record.get("is_error"), bool):
         usage = record.get("usage")
         if isinstance(usage, dict) and "factory_credits" in usage:
             return Sign(SURE, "a result with factory_credits")
-        return Sign(40, "a result without what Claude Code prints")
+        if record.keys() <= _RESULT:
+            return Sign(40, "a result without what Claude Code prints")
     return None
 
 

@@ -141,12 +141,12 @@ fn sign(record: Value<'_>) -> Option<Sign> {
         "error" if text("source") && text("message") => Sign::new(SURE, "an error with source"),
         "result" => {
             record.get("is_error")?.as_bool()?;
+            if record.path(&["usage", "factory_credits"]).is_some() {
+                return Sign::new(SURE, "a result with factory_credits");
+            }
             let known = |key: Str<'_>| RESULT.iter().any(|name| key.eq(name));
             if !record.entries().all(|(key, _)| known(key)) {
                 return None;
-            }
-            if record.path(&["usage", "factory_credits"]).is_some() {
-                return Sign::new(SURE, "a result with factory_credits");
             }
             Sign::new(40, "a result without what Claude Code prints")
         }
