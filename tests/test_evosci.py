@@ -101,6 +101,17 @@ def test_a_sub_agent_without_an_instance_goes_by_its_name(engine: Any) -> None:
     assert [agent["texts"] for agent in got["subagents"]] == [["Looking."]]
 
 
+def test_the_todos_of_a_sub_agent_are_not_the_plan_of_the_run(engine: Any) -> None:
+    def todos(content: str, kind: str = "tool_call", **where: str) -> dict[str, Any]:
+        args = {"todos": [{"content": content, "status": "pending"}]}
+        return {"type": kind, "name": "write_todos", "args": args, "id": content, **where}
+
+    start = {"type": "subagent_start", "name": "w", "description": "", "instance_id": "tools:x", "tool_call_id": "t"}
+    kid = todos("kid", "subagent_tool_call", subagent="w", instance_id="tools:x")
+    got = run(engine, todos("main"), task("t", "w"), USAGE, start, kid, result("t"), done(""))
+    assert [entry["content"] for entry in got["plan"]] == ["main"]
+
+
 def test_a_summary_in_parts_is_one_compaction(engine: Any) -> None:
     parts = [{"type": "summarization", "content": part} for part in ("So ", "far.")]
     for tail in ([text("End."), USAGE, done("End.")], []):

@@ -346,7 +346,7 @@ class Run(_Facts):
         tool_calls: id, name, kind, title, input, status, ok (None: no result was seen), result, raw_output, parent (id
             of the delegating call), exit_code, started_at, ended_at (ISO 8601), duration_ms; and cut where
             ``max_result_bytes`` was given and more came than is kept: how many bytes, and the record that has them.
-        plan: the last plan, None if there was none.
+        plan: the main agent's last plan, None if there was none.
         subagents: tool_call_id, name, texts, thinking, tool_calls, result of each sub-agent.
         usage: a `RunUsage`: ``calls`` (the sum over distinct model calls), ``run`` (the harness's own total, None if it
             prints none) and ``difference`` (why the two differ). Counters that were not printed are None, never 0.

@@ -92,7 +92,8 @@ class Reducer:
         elif kind == ev.TOOL_CALL_UPDATE:
             self._call_update(event)
         elif kind == ev.PLAN:
-            self.plan = event.update["entries"]
+            if event.stamp.parent is None:  # a sub-agent has its own
+                self.plan = event.update["entries"]
         elif kind == ev.ERROR:
             self._error(event)
         elif kind == ev.USAGE:

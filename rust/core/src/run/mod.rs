@@ -169,6 +169,7 @@ impl Sink for Reducer {
             Update::Chunk(chunk) => self.chunk(chunk, event),
             Update::ToolCall(call) => self.call(call, event),
             Update::ToolCallUpdate(update) => self.call_update(update, event),
+            Update::Plan(_) if event.stamp.parent.is_some() => {} // a sub-agent has its own
             Update::Plan(entries) => {
                 let entries = entries.iter().map(|entry| entry.to_data()).collect();
                 self.plan = Some(Data::List(entries).to_raw());
