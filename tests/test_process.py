@@ -90,6 +90,24 @@ def test_torn_and_long_writes_are_read_as_they_were_meant(case: str, tmp_path: P
 # ---------------------------------------------------------------- how it ends
 
 
+@pytest.mark.skipif(sys.platform != "linux" or headrace.backend != "native", reason="a thread's priority is Linux's")
+def test_draining_goes_before_other_work_where_the_system_allows_it() -> None:
+    """Hundreds of harnesses wait for one thread, that of an intake; their own priority is as it was."""
+    code = "import os\ntry: os.setpriority(os.PRIO_PROCESS, 0, -10)\nexcept OSError: pass\nprint(os.getpriority(0, 0))"
+    allowed = int(subprocess.check_output([sys.executable, "-c", code]))
+
+    def of_threads() -> dict[str, int]:
+        stats = [(task / "stat").read_text() for task in Path("/proc/self/task").iterdir()]
+        split = [stat.rpartition(")") for stat in stats]
+        return {name.partition("(")[2]: int(rest.split()[16]) for name, _, rest in split}
+
+    text = """import os; write('{"type": "text", "content": "%d"}\\n' % os.getpriority(0, 0)); write(DONE)"""
+    with headrace.Process(python(text), dialect="evosci") as process:
+        event = next(process)
+        assert of_threads()["headrace-intake"] == allowed
+    assert event["update"]["content"]["text"] == str(os.getpriority(os.PRIO_PROCESS, 0))
+
+
 def test_a_grandchild_that_keeps_stdout_open_is_not_waited_for() -> None:
     code = "subprocess.Popen(['sleep', '60']); write(TEXT % 1); write(DONE)"
     with nothing_left():
