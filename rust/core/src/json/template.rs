@@ -181,12 +181,6 @@ impl Decoder {
             count += 1;
         }
         self.templates.again(count);
-        // The text may be a file in memory, and others may write to that.
-        if utf8(&texts.as_bytes()[before..]).is_err() {
-            count = 0;
-            // SAFETY: what was there before is UTF-8.
-            unsafe { texts.as_mut_vec() }.truncate(before);
-        }
         (count > 0).then(|| Row {
             bytes: &text[..at],
             count: count.into(),
