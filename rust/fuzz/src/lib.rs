@@ -5,6 +5,7 @@
 //! with other values in their slots. The first bytes choose the recording, what is compared, and the chunks; [`Maker`]
 //! has the rest.
 
+mod inputs;
 mod maker;
 
 use std::fmt::Write;
@@ -17,6 +18,7 @@ use headrace_core::parser::{NoOutput, Output, Parser};
 use headrace_core::record::{Error, Options, Record};
 use headrace_core::report::Malformed;
 use headrace_core::run::Exit;
+pub use inputs::Inputs;
 use maker::{Maker, Shape, made_up, shapes_of};
 
 macro_rules! recordings {
@@ -59,29 +61,59 @@ impl Recording {
     }
 }
 
+/// What an input says.
+pub struct Case {
+    dialect: Option<&'static Dialect>,
+    lines: Vec<Vec<u8>>,
+    options: u8,
+    chunk: u8,
+}
+
+impl Case {
+    /// None of an input that is too short to say anything.
+    pub fn new(input: &[u8]) -> Option<Self> {
+        let [recording, options, chunk, program @ ..] = input else {
+            return None;
+        };
+        let recording = &RECORDINGS[usize::from(*recording) % RECORDINGS.len()];
+        Some(Case {
+            dialect: recording.dialect.filter(|_| options & 4 != 0),
+            lines: Maker::new(program, &recording.shapes, &MADE_UP).lines(),
+            options: *options,
+            chunk: *chunk,
+        })
+    }
+
+    /// Its lines as a stream.
+    pub fn stream(&self) -> Vec<u8> {
+        let end: &[u8] = match self.options & 8 != 0 {
+            true => b"\r\n",
+            false => b"\n",
+        };
+        let mut stream = self.lines.join(end);
+        if self.options & 0x80 != 0 {
+            stream.extend(end);
+        }
+        stream
+    }
+}
+
 /// Panics if the stream that the input makes is read otherwise with templates than without.
 pub fn check(input: &[u8]) {
-    let [recording, options, chunk, program @ ..] = input else {
+    let Some(case) = Case::new(input) else {
         return;
     };
-    let recording = &RECORDINGS[usize::from(*recording) % RECORDINGS.len()];
-    let lines = Maker::new(program, &recording.shapes, &MADE_UP).lines();
-    decode(&lines);
+    decode(&case.lines);
     // The parser takes many times as long: some of the inputs.
-    if options % 4 != 0 {
+    if case.options % 4 != 0 {
         return;
     }
-    let dialect = recording.dialect.filter(|_| options & 4 != 0);
-    let end: &[u8] = if options & 8 != 0 { b"\r\n" } else { b"\n" };
-    let strict = options & 0x70 == 0x70;
-    let mut stream = lines.join(end);
-    if options & 0x80 != 0 {
-        stream.extend(end);
-    }
-    let chunk = if *chunk == 0 {
-        stream.len().max(1)
-    } else {
-        usize::from(*chunk) * 8 - 7
+    let dialect = case.dialect;
+    let strict = case.options & 0x70 == 0x70;
+    let stream = case.stream();
+    let chunk = match case.chunk {
+        0 => stream.len().max(1),
+        size => usize::from(size) * 8 - 7,
     };
     let parser = || {
         let kinds = Kinds::EVENTS.with(Kind::State);

@@ -1,0 +1,53 @@
+"""Both backends read streams that are made at random, until somebody stops it or they differ.
+
+    python -m tests.fuzz_twins CORPUS SECONDS [SEED]
+
+The streams are those of the fuzz target `templates` (rust/fuzz): records of recordings with other values in their
+slots, cut, glued and damaged. The native backend reads them with templates, so that with the target itself all three
+ways are compared: with templates, without, and the pure twin. CORPUS is what the target has found, or any folder of
+files. Each core can have a call with a seed of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+from .engines import ENGINES, same
+from .test_robustness import read
+
+FUZZ = Path(__file__).parents[1] / "rust" / "fuzz"
+
+
+def next_stream(out: BinaryIO) -> bytes:
+    size = int.from_bytes(out.read(4), "little")
+    return out.read(size)
+
+
+def main() -> None:
+    corpus, seconds, seed = Path(sys.argv[1]).resolve(), float(sys.argv[2]), (sys.argv[3:] or ["1"])[0]
+    assert len(ENGINES) == 2, "the native backend is not built"
+    run = ["cargo", "run", "-q", "--release", "--example", "streams", "--", str(corpus), seed]
+    with subprocess.Popen(run, cwd=FUZZ, stdout=subprocess.PIPE) as maker:
+        assert maker.stdout is not None
+        number, stream = 0, next_stream(maker.stdout)
+        started = told = time.monotonic()
+        while stream and time.monotonic() - started < seconds:
+            number += 1
+            one, two = (read(engine, stream) for engine in ENGINES.values())
+            if not same(one, two):
+                Path("twins-failure").write_bytes(stream)
+                raise SystemExit(f"stream {number} of seed {seed} is read differently: see twins-failure")
+            if time.monotonic() - told > 10:
+                told = time.monotonic()
+                print(f"{number} streams, {number / (told - started):.0f} a second", flush=True)
+            stream = next_stream(maker.stdout)
+        maker.terminate()
+        print(f"{number} streams without a difference")
+
+
+if __name__ == "__main__":
+    main()
