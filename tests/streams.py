@@ -50,7 +50,7 @@ def streams() -> st.SearchStrategy[bytes]:
     """Whole streams, damaged ones included."""
     return st.builds(
         lambda bom, lines: bom + b"".join(lines),
-        st.sampled_from([b"", b"", b"", b"\xef\xbb\xbf", b"\xef\xbb"]),
+        st.sampled_from([b"", b"", b"", b"\xef\xbb\xbf", b"\xef\xbb", b"{\0\n{}\n"]),
         st.lists(st.builds(lambda line, end: line + end, _damaged, _ends), max_size=8),
     )
 

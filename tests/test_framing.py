@@ -83,6 +83,11 @@ def test_nuls_of_a_crash_are_not_taken_for_utf16(stream: bytes) -> None:
     assert bodies(stream) == bodies(*(bytes([byte]) for byte in stream)) == [stream]
 
 
+@pytest.mark.parametrize("stream", [b"{\0\n", b"{\0\n\xff", b"[\0\n{}\n", b"\0[\n", b"{\0\r\n\n"])
+def test_a_line_may_end_where_utf16_is_still_open(stream: bytes) -> None:
+    assert bodies(stream) == bodies(*(bytes([byte]) for byte in stream)) == stream.replace(b"\r", b"").splitlines()
+
+
 @given(st.data(), st.sampled_from([5, 60, 2**28]))
 def test_chunks_make_no_difference(data: st.DataObject, most: int) -> None:
     stream = data.draw(streams())

@@ -73,6 +73,9 @@ class Framer:
                 self._carry += data
                 return
             data = self._skip_bom(data)
+        yield from self._lines_of(data)
+
+    def _lines_of(self, data: bytes) -> Iterator[Line]:
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
             if self._size:
@@ -93,8 +96,7 @@ class Framer:
         if self._at_start:
             held = bytes(self._carry)
             self._carry.clear()
-            data = self._skip_bom(held)
-            self._collect(data, 0, len(data))
+            yield from self._lines_of(self._skip_bom(held))
         if self._size:
             body, size = bytes(self._carry), self._size
             self._carry.clear()

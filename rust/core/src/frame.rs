@@ -144,12 +144,17 @@ impl Framer {
         sink: &mut impl Lines<E>,
     ) -> Result<(), E> {
         if self.at_start {
-            chunk = match self.start(chunk)? {
-                Some(rest) => rest,
-                None => return Ok(()),
+            let Some((held, rest)) = self.start(chunk)? else {
+                return Ok(());
             };
+            self.lines_of(&held, sink)?;
+            chunk = rest;
         }
-        if self.size > 0 {
+        self.lines_of(chunk, sink)
+    }
+
+    fn lines_of<E>(&mut self, mut chunk: &[u8], sink: &mut impl Lines<E>) -> Result<(), E> {
+        if self.size > 0 && !chunk.is_empty() {
             let Some(end) = memchr(b'\n', chunk) else {
                 self.collect(chunk);
                 return Ok(());
@@ -219,7 +224,8 @@ impl Framer {
         if self.at_start {
             // What was held back is neither a byte order mark nor UTF-16.
             self.at_start = false;
-            self.size = self.carry.len() as u64;
+            let held = std::mem::take(&mut self.carry);
+            self.lines_of(&held, sink)?;
         }
         if self.size > 0 {
             self.give_carry(false, sink)?;
@@ -227,30 +233,27 @@ impl Framer {
         Ok(())
     }
 
-    /// What follows the byte order mark, if there is one; None while that is open.
-    fn start<'a>(&mut self, chunk: &'a [u8]) -> Result<Option<&'a [u8]>, SourceError> {
+    /// What was held back and what of the chunk goes on with it, without a byte order mark; None while that is open.
+    #[expect(clippy::type_complexity, reason = "two runs of bytes")]
+    fn start<'a>(&mut self, chunk: &'a [u8]) -> Result<Option<(Vec<u8>, &'a [u8])>, SourceError> {
         let held = self.carry.len();
         self.carry
             .extend_from_slice(&chunk[..chunk.len().min(HEAD_BYTES - held)]);
-        let head = &self.carry[..];
-        if is_undecided(head) {
+        if is_undecided(&self.carry) {
             return Ok(None);
         }
         self.at_start = false;
-        if let Some(encoding) = utf16(head) {
-            self.carry.clear();
+        let mut head = std::mem::take(&mut self.carry);
+        if let Some(encoding) = utf16(&head) {
             return Err(SourceError::Utf16(encoding));
         }
         if head.starts_with(BOM) {
-            self.carry.clear();
             self.bom_bytes = BOM.len() as u64;
             self.offset = self.bom_bytes;
-            return Ok(Some(&chunk[BOM.len() - held..]));
+            return Ok(Some((Vec::new(), &chunk[BOM.len() - held..])));
         }
-        // What was held back begins the first line.
-        self.carry.truncate(held);
-        self.size = held as u64;
-        Ok(Some(chunk))
+        head.truncate(held);
+        Ok(Some((head, chunk)))
     }
 
     /// Adds to the line that is split over chunks, in bounded memory.
@@ -389,13 +392,17 @@ mod tests {
     #[test]
     fn chunks_make_no_difference() {
         let long = [b"x".repeat(300), b"\r\ny\n".to_vec()].concat();
-        let streams: [&[u8]; 13] = [
+        let streams: [&[u8]; 17] = [
             b"\xef\xbb\xbfa\r\n\r\n\nb\rc\r\n\xef\xbb\xbf\nd",
             b"\xef\xbbx\n",
             b"\xef",
             b"\xff\n",
             b"\xff",
             b"{\0\0\0\n{}\n",
+            b"{\0\n\xff",
+            b"[\0\n",
+            b"{\0\r\n",
+            b"\0[\n{}",
             b"{\0\"",
             b"\0{\"a\":1}\n",
             b"\0\0{}\n",
@@ -407,6 +414,8 @@ mod tests {
         for stream in streams {
             for most in [1, 5, 250, DEFAULT_MAX_LINE_BYTES] {
                 let whole = frame(&[stream], most).unwrap();
+                let lines = stream.split_inclusive(|byte| *byte == b'\n').count();
+                assert_eq!(whole.len(), lines, "{stream:?}");
                 for size in 1..8 {
                     let chunks: Vec<_> = stream.chunks(size).collect();
                     assert_eq!(frame(&chunks, most).unwrap(), whole, "{stream:?} by {size}");
