@@ -201,7 +201,85 @@ def test_a_cut_message_does_not_go_on_in_the_next_turn() -> None:
     assert run.texts == ["Half a text.", "Another."]
 
 
-@pytest.mark.parametrize("words", ["You've hit your limit · resets 3pm", "5-hour limit reached ∙ resets 3pm"])
+def streamed_as(message_id: str, words: str, *records: dict[str, Any], stop: str = "end_turn") -> list[dict[str, Any]]:
+    """A message in partial mode: its events, and the records of its block."""
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": {"id": message_id, "model": "m-1", "usage": USAGE}},
+        {"type": "content_block_start", "index": 0, "content_block": text("")},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": words}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 3}},
+        {"type": "message_stop"},
+    ]
+    told = [on_stream("stream_event", event=event, api_message_id=message_id) for event in events]
+    return [*told[:3], *(records or [said(text(words), message_id=message_id)]), *told[3:]]
+
+
+def test_an_answer_in_place_of_a_refused_one_takes_its_place_while_both_are_streamed() -> None:
+    refused = streamed_as("msg_1", "No", said(text("No"), uuid="u-1"), stop="refusal")
+    instead = streamed_as("msg_2", "Yes.", said(text("Yes."), message_id="msg_2", uuid="u-2", supersedes=["u-1"]))
+    stream = lines(init(), *refused, *instead, result("Yes."))
+    told = ""
+    for event in headrace.events(stream, only={"agent_message_chunk"}):
+        told = told[: len(told) - event.get("extra", {}).get("retract", 0)] + event["update"]["content"]["text"]
+    run = headrace.reduce(stream)
+    assert (told, run.texts, run.usage["calls"]["count"]) == ("Yes.", ["Yes."], 2)
+
+
+def test_a_late_notice_of_a_refusal_takes_back_no_answer() -> None:
+    refused = streamed_as("msg_1", "No", said(text("No"), uuid="u-1"), stop="refusal")
+    instead = streamed_as("msg_2", "Yes.", said(text("Yes."), message_id="msg_2", uuid="u-2"))
+    notice = on_stream(
+        "system", subtype="model_refusal_fallback", fallback_model="m-2", retracted_message_uuids=["u-1"]
+    )
+    run = headrace.reduce(lines(init(), *refused, *instead, notice, result("Yes.")))
+    assert run.final_text == "Yes."
+
+
+def test_a_refused_message_stays_if_nothing_takes_its_place() -> None:
+    refused = streamed_as("msg_1", "No", said(text("No"), uuid="u-1"), stop="refusal")
+    again = streamed_as("msg_2", "Still no", said(text("Still no"), message_id="msg_2", uuid="u-2"))
+    assert headrace.reduce(lines(init(), *refused, *again, result("Still no"))).texts == ["No", "Still no"]
+
+
+def test_calls_count_though_a_gateway_gives_all_its_messages_one_id() -> None:
+    run = headrace.reduce(lines(init(), *streamed_as("x", "One."), *streamed_as("x", "Two."), result("Two.")))
+    assert (run.texts, run.usage["calls"]["count"], run.usage["calls"]["completion_tokens"]) == (["One.", "Two."], 2, 6)
+    told = [said(text(words), message_id="x", request_id=f"req_{words}") for words in ("One.", "One.", "Two.")]
+    assert headrace.reduce(lines(init(), *told, result("Two."))).usage["calls"]["count"] == 2
+
+
+def test_a_record_that_a_gateways_message_id_doubles_is_told_once() -> None:
+    twice = [said(text("One."), message_id="resp_1", uuid=uuid) for uuid in ("u-1", "u-2")]
+    run = headrace.reduce(lines(init(), *streamed_as("resp_1", "One.", *twice), result("One.")))
+    assert (run.texts, run.usage["calls"]["count"]) == (["One."], 1)
+
+
+def test_an_error_in_the_middle_is_told_though_old_versions_do_not_flag_it() -> None:
+    broken = on_stream("result", subtype="error_during_execution", is_error=False, errors=["It broke."])
+    run = headrace.reduce(lines(init(), said(text("So far.")), broken))
+    assert (run.verdict.outcome, [error["message"] for error in run.errors]) == ("failed", ["It broke."])
+    stopped = on_stream("user", message={"role": "user", "content": [text("[Request interrupted by user]")]})
+    run = headrace.reduce(lines(init(), said(text("So far.")), stopped, broken))
+    assert (run.verdict.outcome, run.errors) == ("cancelled", [])
+
+
+def test_a_first_prompt_that_is_printed_twice_is_one() -> None:
+    asked = on_stream("user", message={"role": "user", "content": "Do it."}, uuid="u-1")
+    run = headrace.reduce(lines(asked, init(), asked, said(text("Done.")), result("Done.")))
+    assert [message["text"] for message in run.messages] == ["Do it.", "Done."]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "You've hit your limit · resets 3pm",
+        "5-hour limit reached ∙ resets 3pm",
+        "You're out of extra usage · resets 9am",
+        "Spending cap reached ∙ resets 9am",
+        "API Error: The model has reached its context window limit.",
+    ],
+)
 def test_a_used_up_plan_is_a_limit_where_no_code_says_so(words: str) -> None:
     assert headrace.reduce(lines(init(), result(words, is_error=True))).verdict.outcome == "limit"
 
@@ -335,6 +413,45 @@ def test_an_id_that_a_message_of_a_file_uses_twice_names_two_calls() -> None:
     assert [(c["input"]["command"], c["result"]) for c in run.tool_calls] == [("a", "A"), ("b", "B")]
 
 
+def test_calls_of_a_file_count_though_their_messages_have_one_id() -> None:
+    told = [
+        wrote(f"u-{n}", block, requestId=request, stop="tool_use")
+        for n, (request, block) in enumerate(
+            [("r-1", text("One.")), ("r-1", call("toolu_1")), ("r-2", call("toolu_2"))]
+        )
+    ]
+    run = headrace.reduce(lines(typed("p-1", "Go."), *told))
+    assert (run.usage["calls"]["count"], len(run.tool_calls)) == (2, 2)
+    run = headrace.reduce(lines(typed("p-1", "Go."), *({k: v for k, v in t.items() if k != "requestId"} for t in told)))
+    assert run.usage["calls"]["count"] == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "[Request interrupted: the session ended before this agent finished. Nobody asked it to stop.]",
+        "[This turn ended before it finished.]",
+    ],
+)
+def test_a_turn_that_ended_with_its_process_is_incomplete_and_no_prompt(words: str) -> None:
+    run = headrace.reduce(lines(typed("u-1", "Go."), wrote("u-2", text("So"), stop=None), typed("u-3", words)))
+    assert (run.verdict.outcome, [m["text"] for m in run.messages if m["role"] == "user"]) == ("incomplete", ["Go."])
+
+
+def test_lines_about_the_session_are_known() -> None:
+    about = [
+        {"type": "custom-title", "customTitle": "Mine", "sessionId": "s-1"},
+        {"type": "tag", "tag": "t", "sessionId": "s-1"},
+        {"type": "pr-link", "prNumber": 1, "sessionId": "s-1"},
+        on_disk("system", "u-3", subtype="microcompact_boundary"),
+    ]
+    stream = lines(typed("u-1", "Go."), wrote("u-2", text("Done.")), *about)
+    events = [event["update"] for event in headrace.events(stream, state=True)]
+    assert [update["title"] for update in events if "title" in update] == ["Mine"]
+    run = headrace.reduce(stream)
+    assert (run.report.unknown, run.compactions, run.verdict.outcome) == ({}, 0, "completed")
+
+
 def test_a_sidechain_belongs_to_the_call_whose_prompt_it_repeats() -> None:
     run = headrace.reduce(
         lines(
@@ -357,6 +474,32 @@ def test_a_sub_agents_own_file_is_a_conversation() -> None:
     facts = {"isSidechain": True, "agentId": "a-1"}
     run = headrace.reduce(lines(typed("u-1", "Look.", **facts), wrote("u-2", text("Seen."), **facts)))
     assert (run.texts, run.verdict.outcome) == (["Seen."], "completed")
+
+
+def test_what_a_sub_agent_did_is_told_though_its_lines_are_wrapped_in_progress() -> None:
+    block = {"type": "tool_result", "tool_use_id": "toolu_2", "content": "x"}
+    own = [
+        typed("s-1", "Look.", isSidechain=True, agentId="a-1"),
+        wrote("s-2", call("toolu_2", "Read"), message_id="msg_s", isSidechain=True, agentId="a-1", stop="tool_use"),
+        on_disk("user", "s-3", message={"role": "user", "content": [block]}, isSidechain=True, agentId="a-1"),
+    ]
+    told = [{key: line[key] for key in ("type", "uuid", "message")} for line in own]
+    progress = [{"type": "agent_progress", "agentId": "a-1", "message": line} for line in told]
+    wrapped = [on_disk("progress", f"w-{n}", parentToolUseID="toolu_1", data=data) for n, data in enumerate(progress)]
+    hook = on_disk("progress", "w-9", parentToolUseID="toolu_1", data={"type": "hook_progress"})
+    last = wrote("s-4", text("Seen."), message_id="msg_t", isSidechain=True, agentId="a-1", parentUuid="s-3")
+    session = [
+        typed("u-1", "Scout."),
+        wrote("u-2", call("toolu_1", "Agent", prompt="Look."), stop="tool_use"),
+        *wrapped,
+        hook,
+        wrote("u-3", text("Done."), message_id="msg_2"),
+    ]
+    for stream, texts, calls in ((session, [], 3), ([*session, *own, last], ["Seen."], 4)):
+        run = headrace.reduce(lines(*stream))
+        assert (run.texts, run.verdict.outcome, run.usage["calls"]["count"]) == (["Done."], "completed", calls)
+        assert [(c["id"], c["parent"], c["ok"]) for c in run.tool_calls][1:] == [("toolu_2", "toolu_1", True)]
+        assert [agent["texts"] for agent in run.subagents] == [texts]
 
 
 def test_compaction_and_machine_lines_are_no_prompts() -> None:

@@ -170,3 +170,30 @@ def test_an_abort_is_a_cancel_whatever_the_exit_code() -> None:
     abort = told("abort", reason="user initiated")
     for code in (0, 1, 130):
         assert headrace.reduce(lines(prompt(), delta("Half"), abort, result(code))).verdict.outcome == "cancelled"
+
+
+def test_a_run_that_its_credits_ended_is_a_limit() -> None:
+    abort = told("abort", reason="autopilot_credit_limit")
+    for code in (0, 1):
+        assert headrace.reduce(lines(prompt(), delta("Half"), abort, result(code))).verdict.outcome == "limit"
+
+
+def test_an_agent_that_was_stopped_has_not_completed() -> None:
+    stopped = told("session.idle", ephemeral=True, aborted=True)
+    assert headrace.reduce(lines(prompt(), delta("Half"), stopped)).verdict.outcome == "cancelled"
+    assert headrace.reduce(lines(prompt(), said("So."), told("session.idle", ephemeral=True))).final_text == "So."
+
+
+def test_a_session_that_crashed_has_failed() -> None:
+    begun = told("session.start", sessionId="s-1", copilotVersion="1.0.102", producer="copilot-agent")
+    crash = told("session.shutdown", shutdownType="error", errorReason="out of memory", modelMetrics={})
+    run = headrace.reduce(lines(begun, prompt(), told("assistant.turn_start"), crash))
+    assert (run.verdict.outcome, [error["message"] for error in run.errors]) == ("failed", ["out of memory"])
+
+
+def test_records_that_only_the_vendors_sdk_names_are_known() -> None:
+    moved = told("session.context_changed", cwd="/q", branch="main")
+    others = ("mcp.tools.list_changed", "session.canvas.opened", "user_input.requested", "session.mode_changed")
+    stream = lines(prompt(), moved, *map(told, others), said("So."), result())
+    run = headrace.reduce(stream)
+    assert (run.dialect, run.cwd, run.report.unknown) == ("copilot", "/q", {})

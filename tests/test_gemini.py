@@ -51,6 +51,12 @@ def result(status: str = "success", **facts: Any) -> dict[str, Any]:
         ("Loop detected, stopping execution", "failed", 1),
         ("Agent execution blocked: not today", "denied", 1),
         ("Maximum session turns exceeded", "limit", 1),
+        (
+            "Model response was truncated because it exceeded the token limit. "
+            "Try using /compress to free up context space.",
+            "limit",
+            1,
+        ),
         ("Something is slow", "completed", 0),
     ],
 )
@@ -62,7 +68,12 @@ def test_a_success_after_a_stop_is_none(message: str, outcome: str, errors: int)
 
 @pytest.mark.parametrize(
     ("kind", "outcome"),
-    [("FatalTurnLimitedError", "limit"), ("FatalCancellationError", "cancelled"), ("unknown", "failed")],
+    [
+        ("FatalTurnLimitedError", "limit"),
+        ("_FatalTurnLimitedError", "limit"),
+        ("FatalCancellationError", "cancelled"),
+        ("unknown", "failed"),
+    ],
 )
 def test_a_failed_result_says_how(kind: str, outcome: str) -> None:
     run = reduce(lines(INIT, PROMPT, result("error", error={"type": kind, "message": "No more."})))

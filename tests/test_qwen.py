@@ -89,6 +89,22 @@ def test_a_failure_is_no_words_of_the_model(before: str, partial: bool) -> None:
     assert [error["message"] for error in run["errors"]] == [FAILURE]
 
 
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize(
+    ("words", "outcome"),
+    [
+        ("Qwen OAuth quota exceeded: Your free daily quota has been reached.", "limit"),
+        ("Qwen OAuth free tier has been discontinued on 2026-04-15.", "failed"),
+    ],
+)
+def test_a_used_up_quota_is_no_answer(words: str, outcome: str, partial: bool) -> None:
+    streamed = [delta(words)] if partial else []
+    for end in (result(words), failed(words)):  # old versions call it a success
+        run = reduce(lines(INIT, *streamed, said(text(words)), end))
+        assert (run["verdict"]["outcome"], run["texts"]) == (outcome, [])
+        assert [error["message"] for error in run["errors"]] == [words]
+
+
 def test_a_failure_behind_a_text_is_one_though_old_versions_call_it_a_success() -> None:
     streamed = [delta("So far "), delta(FAILURE), said(text(f"So far {FAILURE}"))]
     run = reduce(lines(INIT, *streamed, result(f"So far {FAILURE}")))
@@ -230,6 +246,20 @@ def test_a_rewound_branch_is_taken_back() -> None:
         )
     )
     assert [text["text"] for text in run["messages"]] == ["One.", "Uno.", "Three.", "Tre."]
+
+
+def test_what_a_person_says_while_tools_run_is_said_by_that_person() -> None:
+    asked = {"subtype": "mid_turn_user_message", "provenance": "real_user"}
+    notes = {"subtype": "session_notes", "systemPayload": {"notes": "n"}}
+    stream = lines(
+        wrote("user", "u-1", None, {"text": "One."}),
+        {**wrote("user", "u-2", "u-1", {"text": "And two."}), **asked},
+        {**wrote("system", "u-3", "u-2"), **notes},
+        wrote("assistant", "u-4", "u-3", {"text": "Both."}),
+    )
+    run = reduce(stream)
+    assert [text["text"] for text in run["messages"]] == ["One.", "And two.", "Both."]
+    assert run["report"]["unknown"] == {}
 
 
 @pytest.mark.parametrize(("kind", "outcome"), [("ApiError", "failed"), ("APIUserAbortError", "cancelled")])

@@ -17,7 +17,13 @@ CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 TEXTS = {"text": ev.MESSAGE, "thinking": ev.THOUGHT}
 """The chunks that blocks of text become."""
 
-_INTERRUPT = "[Request interrupted by user"
+#: how the texts begin by which the harness tells the model that a turn was stopped, and how the turn ended: by a
+#: person, or with its process (the Agent SDK of 2.1.332 has the list)
+_INTERRUPTS = (
+    ("[Request interrupted by user", "cancelled"),
+    ("[Request interrupted: the session ended", "incomplete"),
+    ("[This turn ended before it finished.]", "incomplete"),
+)
 #: how the harness begins what it writes in the user's name
 _WRAPPERS = ("<local-command-", "<command-name>", "<command-message>", "<bash-input>", "<bash-stdout>", "<bash-stderr>")
 #: caps, as error codes and terminal reasons name them
@@ -34,13 +40,24 @@ _LIMITS = frozenset(
 #: the same in the words of versions without such codes
 _LIMIT_WORDS = (
     "Prompt is too long",
-    "You've hit your ",
+    "API Error: Claude's response exceeded the ",
+    "API Error: The model has reached its context window limit",
+    # a plan that is used up: 1.0
     "Claude AI usage limit reached",
     "5-hour limit reached",
-    "Session limit reached",
-    "Weekly limit reached",
+    "Limit reached ",
     "Opus weekly limit reached",
-    "API Error: Claude's response exceeded the ",
+    "Session limit reached",
+    "Spending cap reached",
+    "Usage limit reached",
+    "Weekly limit reached",
+    # 2.0 and 2.1
+    "You've hit your ",
+    "You've reached your ",
+    "You're out of extra usage",
+    "You're out of usage credits",
+    "Your org is out of usage",
+    "Your group's usage limit is ",
 )
 #: counters of a usage object, and what `modelUsage` calls them
 _COUNTERS = (
@@ -73,10 +90,10 @@ def text_of(block: dict[str, Any]) -> str | None:
     return text if block.get("type") == "text" and isinstance(text, str) else None
 
 
-def is_interrupt(block: dict[str, Any]) -> bool:
-    """True for the text by which the harness tells the model that a person stopped it."""
-    text = text_of(block)
-    return text is not None and text.startswith(_INTERRUPT)
+def interrupt_of(block: dict[str, Any]) -> str | None:
+    """How the turn ended, if this is a text by which the harness tells the model that it was stopped."""
+    text = text_of(block) or ""
+    return next((outcome for beginning, outcome in _INTERRUPTS if text.startswith(beginning)), None)
 
 
 def is_wrapped(block: dict[str, Any]) -> bool:

@@ -175,7 +175,20 @@ def _assistant_sign(record: dict[str, Any]) -> Sign | None:
 class Message:
     """The model message that a thread is at."""
 
-    __slots__ = ("blocks", "counts", "final", "id", "key", "model", "open", "streaming", "tier", "uuids")
+    __slots__ = (
+        "blocks",
+        "counts",
+        "final",
+        "id",
+        "key",
+        "model",
+        "open",
+        "refused",
+        "request",
+        "streaming",
+        "tier",
+        "uuids",
+    )
 
     def __init__(self, message_id: str | None, model: str | None, key: str) -> None:
         self.id = message_id
@@ -187,6 +200,8 @@ class Message:
         self.counts: dict[str, int] = {}  # usage so far, by the wire's names
         self.tier: str | None = None  # service tier
         self.final = False  # its message_delta was seen
+        self.refused = False  # which said that the model refused to go on
+        self.request: str | None = None  # the request that it answers
         self.uuids: list[str] = []  # of its records
 
     def block(self, index: int, kind: str) -> Block:
@@ -223,6 +238,8 @@ class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
         self.messages: dict[str | None, Message] = {}  # by thread
+        self.keys: set[str] = set()  # of the usage of all messages so far
+        self.refused: list[str] = []  # records of the message that was refused before this one
         self.plan = anthropic.Plan()
         self.running = False  # a turn is open
         self.said: list[str] = []  # the main agent's last texts that no result repeated yet
@@ -232,6 +249,7 @@ class Mapper:
         self.interrupted = False  # a person stopped the turn
         self.asked: set[str] = set()  # calls that a person was asked about
         self.denied: set[str] = set()  # calls that were refused in this turn
+        self.prompt: str | None = None  # the last record of what a person said
         self.last: str | None = None  # the main agent's call whose result came last, and no text or call since
         self.total: dict[str, int] = {}  # the harness's own count of the run so far
         self.models: dict[str, dict[str, Any]] = {}  # and of each model
@@ -278,9 +296,8 @@ class Mapper:
         thread, message_id = as_text(value.get("parent_tool_use_id")), anthropic.kept(value.get("api_message_id"))
         if kind == "message_start":
             start = as_dict(event.get("message"))
-            message = self._begin(
-                thread, anthropic.kept(start.get("id")) or message_id, anthropic.kept(start.get("model")), value
-            )
+            begun_id, model = anthropic.kept(start.get("id")) or message_id, anthropic.kept(start.get("model"))
+            message = self._begin(thread, begun_id, model, value, call=f"line {self.out.line}")
             message.streaming = True
             self._usage(message, start.get("usage"), self._stamp(value, message), begun=True)
             return None
@@ -292,6 +309,7 @@ class Mapper:
         if kind == "message_delta":
             self._usage(current, event.get("usage"), stamp)
             current.final = True
+            current.refused = as_dict(event.get("delta")).get("stop_reason") == "refusal"
             return None
         if kind == "message_stop":
             current.streaming, current.open = False, None
@@ -352,8 +370,11 @@ class Mapper:
         current = self.messages.get(thread)
         if current is not None and current.streaming and current.id is None and message_id is not None:
             current.id, current.model, current.key = message_id, model, message_id or current.key  # its start was lost
-        if current is None or (message_id != current.id and not (message_id is None and current.streaming)):
-            current = self._begin(thread, message_id, model, value)
+        request = anthropic.kept(value.get("request_id"))
+        another = current is not None and message_id == current.id and _differ(request, current.request)
+        if current is None or another or (message_id != current.id and not (message_id is None and current.streaming)):
+            current = self._begin(thread, message_id, model, value, call=request if another else None)
+        current.request = request or current.request
         uuid = anthropic.kept(value.get("uuid"))
         if uuid:
             if uuid in current.uuids:
@@ -377,6 +398,8 @@ class Mapper:
         if kind in TEXTS:
             text = as_text(content.get(kind)) or ""
             acts = kind == "text" and text != ""
+            if streamed is None and self._told(message, kind, text, stamp):
+                return
             if streamed is not None:
                 self.out.final(TEXTS[kind], streamed.index, text, stamp)
             else:
@@ -392,6 +415,13 @@ class Mapper:
             anthropic.other_block(self.out, content, stamp)
         if stamp.parent is None and acts:
             self.last = None
+
+    def _told(self, message: Message, kind: str, text: str, stamp: Stamp) -> bool:
+        """True for a text that was streamed and had its record before: 2.1.237 prints a second one where a gateway's
+        message id does not begin as the API's do."""
+        blocks = (block for block in message.blocks if block.kind == kind and block.whole)
+        text = ev.clean(text)
+        return any(self.out.streamed(TEXTS[kind], block.index, stamp.parent) == text for block in blocks)
 
     def _synthetic(self, value: dict[str, Any], message: dict[str, Any], thread: str | None) -> Outcome:
         """What the harness says in the assistant's name: why it failed, or the output of a local command."""
@@ -418,6 +448,11 @@ class Mapper:
         stamp = self._stamp(value, None)
         contents = anthropic.blocks_of(message.get("content"))
         results = [content for content in contents if content.get("type") == "tool_result"]
+        if not results:
+            uuid = anthropic.kept(value.get("uuid"))
+            if uuid and uuid == self.prompt:
+                return AGAIN  # hosts print the first prompt before the init record and after it
+            self.prompt = uuid
         if value.get("isReplay") is True and not results:
             stamp.extra = {"isReplay": True}
         raw = value.get("tool_use_result") if len(results) == 1 else None
@@ -426,8 +461,8 @@ class Mapper:
             if content.get("type") == "tool_result":
                 self._tool_result(content, raw, value.get("tool_result_meta"), stamp)
                 outcome = None
-            elif anthropic.is_interrupt(content):
-                self._interrupt(stamp)
+            elif (ended := anthropic.interrupt_of(content)) is not None:
+                self._interrupt(ended, stamp)
                 outcome = None
             elif value.get("isSynthetic") is True or anthropic.is_wrapped(content):
                 continue
@@ -453,11 +488,11 @@ class Mapper:
                 self.asked.discard(call_id)
                 self.out.state("approval", stamp, phase="settled", toolCallId=call_id, decision=decision)
 
-    def _interrupt(self, stamp: Stamp) -> None:
-        """A person stopped the turn. A result should follow; on a busy machine it may not."""
+    def _interrupt(self, outcome: str, stamp: Stamp) -> None:
+        """The turn was stopped, as a rule by a person. A result should follow; on a busy machine it may not."""
         if stamp.parent is None:
-            self.interrupted, self.running = True, False
-            self.out.state("turn", stamp, phase="end", outcome="cancelled", reason="interrupted")
+            self.interrupted, self.running = outcome == "cancelled", False
+            self.out.state("turn", stamp, phase="end", outcome=outcome, reason="interrupted")
 
     def _show(self, plan: list[dict[str, str]] | None, stamp: Stamp) -> None:
         if plan is not None:
@@ -473,7 +508,8 @@ class Mapper:
         self.out.commit(None)
         answer = as_text(value.get("result")) or ""
         failed = value.get("is_error") is True
-        if failed:
+        # 2.1.50 prints an error in the middle of a run with is_error false, and a person's interrupt alike
+        if failed or (value.get("subtype") == "error_during_execution" and not self.interrupted):
             self._report(value, answer, stamp)
         elif not self._claim(answer) and "local_command" not in value:
             self.out.whole(ev.MESSAGE, answer, stamp)  # only the result carries it
@@ -511,7 +547,7 @@ class Mapper:
             return "limit" if capped else "failed"
         if reason == "tool_deferred":
             return "incomplete"  # a call waits for someone's word
-        if value.get("stop_reason") == "max_tokens":
+        if value.get("stop_reason") in ("max_tokens", "model_context_window_exceeded"):
             return "limit"
         for denial in as_list(value.get("permission_denials")):
             call_id = as_text(as_dict(denial).get("tool_use_id"))
@@ -645,11 +681,13 @@ class Mapper:
 
     def _retract(self, uuids: Any, stamp: Stamp) -> None:
         """Another answer takes the place of these records, as a fallback model's does of a refused one: what their
-        message said is taken back."""
+        message said is taken back. While it streams, the answer is the message that has no record yet."""
         message = self.messages.get(None)
-        if message is not None and isinstance(uuids, list) and any(uuid in uuids for uuid in message.uuids):
+        told = (message.uuids if message is not None else []) or self.refused
+        if isinstance(uuids, list) and any(uuid in uuids for uuid in told):
             self.out.abandon(None, stamp)
             self.said.clear()
+            self.refused = []
 
     # ------------------------------------------------------------ turns and messages
 
@@ -657,12 +695,36 @@ class Mapper:
         self.running = True
         self.out.state("turn", stamp, phase="start")
 
-    def _begin(self, thread: str | None, message_id: str | None, model: str | None, value: dict[str, Any]) -> Message:
-        """A new model message of a thread; the main agent's opens a turn if no init record did."""
+    def _begin(
+        self,
+        thread: str | None,
+        message_id: str | None,
+        model: str | None,
+        value: dict[str, Any],
+        *,
+        call: str | None = None,
+    ) -> Message:
+        """A new model message of a thread; the main agent's opens a turn if no init record did.
+
+        ``call`` names its model call where the wire tells that it is another one than those before, whatever its id:
+        some gateways give all their messages the same, and under load the API itself gave it to six in a row. A refused
+        message can be taken back until the one after that in its place begins.
+        """
         self._remember(thread)
-        self.out.commit(thread)
+        previous = self.messages.get(thread)
+        refused = previous.uuids if previous is not None and previous.refused else []
+        if refused:
+            self.out.close(thread)
+        else:
+            self.out.commit(thread)
+        if thread is None:
+            self.refused = refused
         self.out.next_turn()
-        message = self.messages[thread] = Message(message_id, model, message_id or f"line {self.out.line}")
+        key = message_id or f"line {self.out.line}"
+        if call is not None and key in self.keys:
+            key = f"{key} {call}"
+        self.keys.add(key)
+        message = self.messages[thread] = Message(message_id, model, key)
         if thread is None:
             stamp = self._stamp(value, message)
             self.out.session_state(stamp, sessionId=stamp.session_id)
@@ -720,6 +782,11 @@ class Mapper:
                     return True
         self.said.clear()
         return answer in self.told
+
+
+def _differ(request: str | None, other: str | None) -> bool:
+    """True if both are known and not the same."""
+    return bool(request) and bool(other) and request != other
 
 
 def _keep(texts: list[str], text: str) -> None:

@@ -6,7 +6,8 @@ There is no result; the stop reason of the last message tells how a prompt ended
 
 Sidechains are what sub-agents said. In the session's own file (up to 1.0) each has a root of its own without a link to
 the call: it is the open delegation whose prompt the root repeats. From 2.0 on they lie in files of their own, and such
-a file alone is a conversation like any other.
+a file alone is a conversation like any other. 2.1.38 has calls and results of sub-agents in the session's file as well,
+each line wrapped in one of its own, with the call that delegated.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..emit import Emitter, count, price
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
-from ..wire import as_text
+from ..wire import as_dict, as_text
 from . import SURE, UNKNOWN, Outcome, Sign, anthropic
 
 NAME = "claude-transcript"
@@ -42,14 +43,40 @@ IGNORED = {
     "mode": "mode",
     "permission-mode": "mode",
     "file-history-snapshot": "file history",
-    "progress": "progress",
+    # known from 2.1.50
+    "agent-color": "agent",
+    "agent-name": "agent",
+    "agent-setting": "agent",
+    "attribution-snapshot": "attribution",
+    "pr-link": "pull request",
+    "speculation-accept": "speculation",
+    "tag": "tag",
+    # known from public samples of 2.1.220
+    "bridge-session": "bridge",
+    "frame-link": "link",
+    "worktree-state": "folder",
+    # known from the Agent SDK of 2.1.332
+    "content-replacement": "content on disk",
+    "data-flow-incomplete": "data flow",
+    "data-flow-records": "data flow",
+    "derived-from": "fork",
+    "history-suppression": "history",
+    "hybrid-organization": "owner",
+    "relocated": "folder",
+    "session-owner": "owner",
 }
+#: line types that give the session a title, and where it is
+TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
 #: the same for the subtypes of `system`
 IGNORED_SYSTEM = {
     "stop_hook_summary": "hook",
     "turn_duration": "duration",
     "local_command": "local command",
     "informational": "notice",
+    "microcompact_boundary": "results cleared",
+    "model_refusal_fallback": "notice",
+    "agents_killed": "task",
+    "file_snapshot": "file history",
 }
 #: stop reasons of a main message that ends its prompt
 OUTCOMES = {
@@ -96,6 +123,29 @@ def sign(record: dict[str, Any]) -> Sign | None:
     return None
 
 
+class Message:
+    """A model message: its id, the request that it answers, and the key of its usage.
+
+    Gateways give all messages of a session one id, and under load the API itself gave six in a row the same: the
+    request tells them apart.
+    """
+
+    __slots__ = ("id", "key", "request")
+
+    def __init__(self, message_id: str | None, request: str | None, before: Message | None) -> None:
+        self.id = message_id
+        self.request = request
+        again = message_id and before is not None and before.id == message_id
+        self.key = f"{message_id} {request}" if again else message_id
+
+    def goes_on(self, message_id: str | None, request: str | None) -> bool:
+        """True if a line with these facts is of this message."""
+        if message_id is None or message_id != self.id:
+            return False
+        self.request = self.request or request
+        return not request or request == self.request
+
+
 class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
@@ -103,7 +153,7 @@ class Mapper:
         self.own: bool | None = None  # the file is a sub-agent's own; None until its first message
         self.delegations: dict[str, str] = {}  # calls that no sidechain belongs to yet, and their prompts
         self.agents: dict[str, str] = {}  # agent ids and the calls that they belong to
-        self.current: dict[str | None, str | None] = {}  # the message id that a thread is at
+        self.current: dict[str | None, Message] = {}  # the message that a thread is at
         self.ends: dict[str | None, str] = {}  # the kind of block that its message ends with so far
         self.plan = anthropic.Plan()
         self.running = False  # a prompt is being worked on
@@ -120,7 +170,7 @@ class Mapper:
             thread = self._thread(value)
             if uuid is not None:
                 self.seen[uuid] = thread
-            return self._message(value, value["message"], thread)
+            return self._message(value, value["message"], thread, as_text(value.get("sessionId")))
         if uuid is not None:
             self.seen[uuid] = self.seen.get(as_text(value.get("parentUuid")) or "")
         if kind == "system":
@@ -132,6 +182,13 @@ class Mapper:
             usage = anthropic.usage_of(anthropic.summed(models), price(value.get("totalCostUSD")))
             stamp = Stamp(session_id=as_text(value.get("sessionId")))
             self.out.usage("run", usage, stamp, models=anthropic.usage_of_models(models), beyond=BEYOND)
+            return None
+        if kind == "progress":
+            return self._progress(value)
+        if isinstance(kind, str) and kind in TITLES:
+            self.out.session_state(
+                Stamp(session_id=as_text(value.get("sessionId"))), title=as_text(value.get(TITLES[kind]))
+            )
             return None
         return IGNORED.get(kind, UNKNOWN) if isinstance(kind, str) else UNKNOWN
 
@@ -145,14 +202,15 @@ class Mapper:
 
     # ------------------------------------------------------------ messages
 
-    def _message(self, value: dict[str, Any], message: dict[str, Any], thread: str | None) -> Outcome:
-        stamp = Stamp(
-            session_id=as_text(value.get("sessionId")), timestamp=as_text(value.get("timestamp")), parent=thread or None
-        )
+    def _message(
+        self, value: dict[str, Any], message: dict[str, Any], thread: str | None, session_id: str | None
+    ) -> Outcome:
+        stamp = Stamp(session_id=session_id, timestamp=as_text(value.get("timestamp")), parent=thread or None)
         if thread == "":
             if value["type"] == "user":
                 return STRAY
-            self._usage(value, message, stamp, side=True)
+            key = as_text(message.get("id")) or f"line {self.out.line}"
+            self._usage(value, message, stamp, key, side=True)
             return None
         if value["type"] == "user":
             return self._user(value, message, stamp)
@@ -160,12 +218,32 @@ class Mapper:
             return self._synthetic(value, message, stamp)
         return self._assistant(value, message, stamp)
 
+    def _progress(self, value: dict[str, Any]) -> Outcome:
+        """A line of a sub-agent, wrapped; in the file of its own it has the same uuid."""
+        data, call_id = as_dict(value.get("data")), as_text(value.get("parentToolUseID"))
+        line = as_dict(data.get("message"))
+        message, uuid, agent = line.get("message"), as_text(line.get("uuid")), as_text(data.get("agentId"))
+        told = data.get("type") == "agent_progress" and line.get("type") in ("user", "assistant")
+        if not told or not isinstance(message, dict) or not call_id:
+            return "progress"
+        if uuid is not None:
+            if uuid in self.seen:
+                return AGAIN
+            self.seen[uuid] = call_id
+        if agent:
+            self.agents[agent] = call_id
+        self.delegations.pop(call_id, None)
+        return self._message(line, message, call_id, as_text(value.get("sessionId")))
+
     def _assistant(self, value: dict[str, Any], message: dict[str, Any], stamp: Stamp) -> Outcome:
         stamp.message_id, stamp.model = as_text(message.get("id")), as_text(message.get("model"))
         stamp.extra = anthropic.extra_of(message, "stop_reason")
         thread = stamp.parent
-        if thread not in self.current or stamp.message_id is None or self.current[thread] != stamp.message_id:
-            self.current[thread], self.ends[thread] = stamp.message_id, ""
+        message_id, request = anthropic.kept(stamp.message_id), anthropic.kept(value.get("requestId"))
+        current = self.current.get(thread)
+        if current is None or not current.goes_on(message_id, request):
+            current = self.current[thread] = Message(message_id, request, current)
+            self.ends[thread] = ""
             self.out.commit(thread)
             self.out.next_turn()
         if thread is None:
@@ -179,7 +257,7 @@ class Mapper:
                 self.out.close(thread)
             self.ends[thread] = kind
             self._block(kind, content, stamp)
-        self._usage(value, message, stamp)
+        self._usage(value, message, stamp, current.key or f"line {self.out.line}")
         if thread is None:
             self._stop(as_text(message.get("stop_reason")), kind, stamp)
         return None
@@ -198,11 +276,12 @@ class Mapper:
         else:
             anthropic.other_block(self.out, content, stamp)
 
-    def _usage(self, value: dict[str, Any], message: dict[str, Any], stamp: Stamp, *, side: bool = False) -> None:
+    def _usage(
+        self, value: dict[str, Any], message: dict[str, Any], stamp: Stamp, key: str, *, side: bool = False
+    ) -> None:
         """The usage of the call, final in newer versions; 0.2 prices each line, which was a whole message."""
         counts = anthropic.usage_counts(message.get("usage"))
         usage = anthropic.usage_of(counts, price(value.get("costUSD")))
-        key = as_text(message.get("id")) or f"line {self.out.line}"
         self.out.usage("call", usage, stamp, key=key, side=side)
 
     def _stop(self, reason: str | None, kind: str, stamp: Stamp) -> None:
@@ -237,8 +316,8 @@ class Mapper:
             if content.get("type") == "tool_result":
                 self._tool_result(content, raw, stamp)
                 outcome = None
-            elif anthropic.is_interrupt(content):
-                self._interrupt(stamp)
+            elif (ended := anthropic.interrupt_of(content)) is not None:
+                self._interrupt(ended, stamp)
                 outcome = None
             elif not machine and not anthropic.is_wrapped(content) and self._prompt(value, content, stamp):
                 outcome = None
@@ -254,10 +333,10 @@ class Mapper:
         anthropic.tool_result(self.out, call_id, content, raw, stamp)
         self._show(self.plan.result(call_id, anthropic.has_failed(content, raw), raw), stamp)
 
-    def _interrupt(self, stamp: Stamp) -> None:
+    def _interrupt(self, outcome: str, stamp: Stamp) -> None:
         if stamp.parent is None:
             self.running = self.answered = False
-            self.out.state("turn", stamp, phase="end", outcome="cancelled", reason="interrupted")
+            self.out.state("turn", stamp, phase="end", outcome=outcome, reason="interrupted")
 
     def _prompt(self, value: dict[str, Any], content: dict[str, Any], stamp: Stamp) -> bool:
         """What a person typed, or what an agent told its sub-agent."""

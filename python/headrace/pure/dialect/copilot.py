@@ -21,6 +21,24 @@ from . import SURE, UNKNOWN, Outcome, Sign
 
 NAME = "copilot"
 
+#: heads of types that all say nothing for events, known from the vendor's SDK: what the host is asked, told and shown
+IGNORED_HEADS = {
+    "auto_mode_switch": "question to the host",
+    "capabilities": "capabilities",
+    "command": "command",
+    "commands": "command",
+    "elicitation": "question to the host",
+    "exit_plan_mode": "question to the host",
+    "external_tool": "question to the host",
+    "factory": "factory run",
+    "mcp": "MCP servers",
+    "mcp_app": "MCP servers",
+    "sampling": "question to the host",
+    "session_limits_exhausted": "question to the host",
+    "tool_search": "tool search",
+    "ui": "user interface",
+    "user_input": "question to the host",
+}
 #: how the dotted types begin
 HEADS = frozenset(
     {
@@ -36,7 +54,7 @@ HEADS = frozenset(
         "tool",
         "user",
     }
-)
+) | frozenset(IGNORED_HEADS)
 #: record types that only the session file has
 STORED = frozenset(
     {
@@ -85,9 +103,35 @@ IGNORED = {
     "tool.execution_partial_result": "output of a running call",
     "tool.shell_output": "output of a running call",
     "tool.user_requested": "call of the user",
+    # known from the vendor's SDK
+    "assistant.server_tool_progress": "progress",
+    "hook.progress": "hook",
+    "session.auto_mode_resolved": "mode",
+    "session.autopilot_objective_changed": "autopilot",
+    "session.context_cleared": "context cleared",
+    "session.custom_agents_updated": "agents",
+    "session.custom_notification": "notification",
+    "session.extensions_loaded": "extensions",
+    "session.import_legacy": "import",
+    "session.managed_settings_enforced": "settings",
+    "session.managed_settings_resolved": "settings",
+    "session.mode_changed": "mode",
+    "session.plan_changed": "plan, which it does not tell",
+    "session.remote_steerable_changed": "remote",
+    "session.schedule_cancelled": "schedule",
+    "session.schedule_created": "schedule",
+    "session.schedule_rearmed": "schedule",
+    "session.session_limits_changed": "limits",
+    "session.snapshot_rewind": "rewind",
+    "session.usage_checkpoint": "credits",
+    "session.workspace_file_changed": "workspace",
+    "subagent.deselected": "sub-agent",
+    "tool.execution_progress": "progress",
 }
 #: error types that are more than a failure
 ERRORS = {"quota": "limit", "quota_exceeded": "limit", "context_limit": "limit"}
+#: why the harness itself stopped a run; any other reason is somebody's wish
+ABORTS = {"autopilot_credit_limit": "limit"}
 #: codes of a failed call that mean a refusal
 REFUSALS = ("denied", "rejected")
 #: images that are kept for the result which refers to them
@@ -129,6 +173,7 @@ class Mapper:
         self.agents: dict[str, str] = {}  # id of a sub-agent: the call that delegated
         self.seats: dict[str, Seat] = {}  # by delegating call, "" for the main agent
         self.failed: str | None = None  # outcome of an error since the last prompt
+        self.aborted: str | None = None  # the same of an abort
         self.denied = False  # a call was refused, and no text came after it
         self.turning = False
         self.over = False  # the last line of a process came last
@@ -143,7 +188,7 @@ class Mapper:
             return UNKNOWN
         stamp = self.stamp(value, data)
         if self.over:
-            self.over, self.failed, self.denied = False, None, False
+            self.over, self.failed, self.aborted, self.denied = False, None, None, False
             self.out.another_run(stamp)
         return self.take(kind, data, stamp)
 
@@ -187,11 +232,12 @@ class Mapper:
                 self.out.error(message, stamp, fatal=False, notice=True)
             return None
         if kind == "abort":
-            self.failed = "cancelled"
-            self.out.error(as_text(data.get("reason")) or kind, stamp, fatal=True)
+            reason = as_text(data.get("reason")) or kind
+            self.failed = self.aborted = ABORTS.get(reason, "cancelled")
+            self.out.error(reason, stamp, fatal=True)
             self._end_turn(stamp)
             return None
-        return IGNORED.get(kind, UNKNOWN)
+        return IGNORED.get(kind) or IGNORED_HEADS.get(head, UNKNOWN)
 
     # ------------------------------------------------------------ what the agents say
 
@@ -222,8 +268,7 @@ class Mapper:
             self.out.state("retry", stamp, phase="start", message=as_text(data.get("reason")))
             return None
         if tail == "idle":
-            self._end_turn(stamp)
-            return None
+            return self._idle(data, stamp)
         if tail == "usage":
             usage(self.out, data, stamp)
             return None
@@ -277,7 +322,7 @@ class Mapper:
     def _user(self, data: dict[str, Any], stamp: Stamp) -> Outcome:
         """A prompt, a sub-agent's task, or a push of the autopilot (which is empty)."""
         if stamp.parent is None:
-            self.failed, self.denied, self.turning = None, False, False
+            self.failed, self.aborted, self.denied, self.turning = None, None, False, False
             self._start_turn(stamp)
         text, source = as_text(data.get("content")), as_text(data.get("source"))
         if not text:
@@ -385,8 +430,15 @@ class Mapper:
             self.out.error(as_text(data.get("message")) or "warning", stamp, fatal=False, notice=True)
             return None
         if tail == "idle":
-            self._end_turn(stamp)
+            return self._idle(data, stamp)
+        if tail == "title_changed":
+            self.out.session_state(stamp, title=as_text(data.get("title")))
             return None
+        if tail == "context_changed":
+            self.out.session_state(stamp, cwd=as_text(data.get("cwd")))
+            return None
+        if tail.startswith(("canvas.", "extensions.")):
+            return "canvas"
         if tail == "compaction_start":
             self.out.state("compaction", stamp, phase="start")
             return None
@@ -420,6 +472,13 @@ class Mapper:
             self.turning = True
             self.out.state("turn", stamp, phase="start")
 
+    def _idle(self, data: dict[str, Any], stamp: Stamp) -> Outcome:
+        """The agent has stopped, which may be because somebody stopped it."""
+        if data.get("aborted") is True and self.failed is None and stamp.parent is None:
+            self.failed = self.aborted = "cancelled"
+        self._end_turn(stamp)
+        return None
+
     def _end_turn(self, stamp: Stamp) -> None:
         if self.turning and stamp.parent is None:
             self.turning = False
@@ -438,8 +497,8 @@ class Mapper:
         outcome = "denied" if self.denied else "completed"
         if code != 0:
             outcome = self.failed or "failed"
-        elif self.failed == "cancelled":
-            outcome = self.failed  # an abort is not the harness's failure
+        elif self.aborted is not None:
+            outcome = self.aborted  # an abort is not the harness's failure
         self.out.state("end", stamp, outcome=outcome, reason=f"exit code {code}" if code is not None else None)
         return None
 

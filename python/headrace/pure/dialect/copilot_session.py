@@ -13,6 +13,7 @@ from .. import event as ev
 from ..emit import Emitter, count, total
 from ..record import Record
 from ..run import Ending, Exit, Reducer
+from ..wire import as_text
 from . import SURE, UNKNOWN, Outcome, Sign, copilot
 
 NAME = "copilot-session"
@@ -52,8 +53,12 @@ class Mapper:
             models = metrics_of(data)
             self.out.usage("run", totals(models), stamp, key="run", models=each(models))
             outcome = "incomplete" if self.records.turning else self.records.outcome()
-            reason = data.get("shutdownType")
-            self.out.state("end", stamp, outcome=outcome, reason=reason if isinstance(reason, str) else kind)
+            reason, message = as_text(data.get("shutdownType")), as_text(data.get("errorReason"))
+            if reason == "error":  # a crash or a fatal error ended the session
+                outcome = self.records.failed or "failed"
+                if message:
+                    self.out.error(message, stamp, fatal=True)
+            self.out.state("end", stamp, outcome=outcome, reason=kind if reason is None else reason)
             return None
         return self.records.take(kind, data, stamp)
 

@@ -33,6 +33,7 @@ STOPS = (
     ("Loop detected", "failed"),
     ("Agent execution blocked", "denied"),
     ("Maximum session turns exceeded", "limit"),
+    ("Model response was truncated because it exceeded the token limit", "limit"),
 )
 #: `error.type` of a call that a policy refused
 REFUSED = "policy_violation"
@@ -204,7 +205,9 @@ class Mapper:
         message = as_text(error.get("message")) if error is not None else None
         if message is not None:
             self.out.error(message, stamp, fatal=True)
-        outcome = OUTCOMES.get(reason or "", "failed") if failed else "denied" if self.refused else "completed"
+        outcome = "denied" if self.refused else "completed"
+        if failed:  # it is the name of a class, before which old bundles put underscores
+            outcome = OUTCOMES.get((reason or "").lstrip("_"), "failed")
         self.out.state("end", stamp, outcome=self.stop or outcome, reason=reason or ("error" if failed else "success"))
 
     # ------------------------------------------------------------ json mode

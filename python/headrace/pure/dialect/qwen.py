@@ -24,12 +24,19 @@ from . import SURE, UNKNOWN, Outcome, Sign
 NAME = "qwen"
 
 #: `subtype` of a failed result: how the run ended; any other is a failure
-OUTCOMES = {"error_max_turns": "limit", "error_max_budget_usd": "limit"}
+OUTCOMES = {
+    "error_max_turns": "limit",
+    "error_max_budget_usd": "limit",
+    "error_max_structured_output_retries": "limit",
+}
 #: exit codes of runs that a cap ended: no record tells
 EXITS = {53: "the cap on session turns", 55: "a cap on tool calls or time"}
 COUNTERS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "total_tokens")
 CANCELLED = "Operation cancelled."
 API_ERROR = "[API Error: "
+QUOTA = "Qwen OAuth quota exceeded:"
+#: how failures begin that are printed as text
+FAILURES = (API_ERROR, QUOTA, "Qwen OAuth free tier has been discontinued")
 AGENTS = ("agent", "task")
 # model calls that only its total has
 BEYOND = (
@@ -170,7 +177,7 @@ class Mapper:
                 return "empty text"
             if thread is None:
                 self._speak()
-            if chunk == ev.MESSAGE and thread is None and text.startswith(API_ERROR):
+            if chunk == ev.MESSAGE and thread is None and text.startswith(FAILURES):
                 self.error = ev.clean(text)
                 return "error as text"
             if chunk == ev.MESSAGE and thread is None:
@@ -230,7 +237,7 @@ class Mapper:
     def _without_error(self, text: str, stamp: Stamp) -> str:
         """A text block without the failure that the harness put at its end, as far as that can be told already."""
         error, self.error = self.error, None
-        if error is None and text.startswith(API_ERROR):
+        if error is None and text.startswith(FAILURES):
             error = text
         if error is None or not ev.clean(text).endswith(error):
             return text
@@ -397,7 +404,7 @@ class Mapper:
                 self.out.error(message, stamp, fatal=False, notice=True)
             return None  # that of a sub-agent
         text = as_text(value.get("result")) or ""
-        if not failed and text.startswith(API_ERROR):  # old versions call it a success
+        if not failed and text.startswith(FAILURES):  # old versions call it a success
             failed, message, text = True, text, ""
         elif not failed and self.reported is not None and text.endswith(self.reported):  # behind the text that it cut
             failed, message, text = True, self.reported, ""
@@ -407,6 +414,8 @@ class Mapper:
         outcome = OUTCOMES.get(subtype or "", "failed") if failed else "completed"
         if failed and (self.interrupted or message == CANCELLED):
             outcome = "cancelled"
+        elif failed and (message or "").startswith(QUOTA):
+            outcome = "limit"
         elif not failed and self._denied(value.get("permission_denials")):
             outcome = "denied"
         self.out.commit(None)

@@ -32,10 +32,28 @@ IGNORED = {
     "rewind": "rewind",
     "branch_checkpoint": "checkpoint",
     "turn_result": "result of a turn",
-    "mid_turn_user_message": "message in the middle of a turn",
     "session_model": "model of the session",
     "goal_state": "goal state",
+    # known from the source of 2026-11
+    "agent_bootstrap": "sub-agent",
+    "agent_launch_prompt": "sub-agent",
+    "agent_retry": "sub-agent",
+    "agent_session_ready": "sub-agent",
+    "background_task_completed": "background task",
+    "goal_turn_end": "goal state",
+    "omni_recall": "recall",
+    "parent_session": "facts of the session",
+    "session_approval_mode": "facts of the session",
+    "session_artifact_event": "artifacts",
+    "session_artifact_snapshot": "artifacts",
+    "session_execution_engine": "facts of the session",
+    "session_notes": "notes",
+    "session_source": "facts of the session",
+    "session_sources_snapshot": "facts of the session",
+    "user_text_elements": "elements of a prompt",
 }
+#: subtypes of `user` records that are a person's words: typed while tools ran, or spoken
+SPOKEN = ("mid_turn_user_message", "realtime_message")
 ABORT = "APIUserAbortError"
 _MATCHES = 256  # how many model calls wait for their other half
 
@@ -138,7 +156,9 @@ class Mapper:
     # ------------------------------------------------------------ messages
 
     def _user(self, value: dict[str, Any], parts: list[dict[str, Any]], uuid: str | None, stamp: Stamp) -> Outcome:
-        if value.get("subtype") is not None or value.get("provenance", "real_user") != "real_user":
+        subtype = value.get("subtype")
+        machine = subtype is not None and subtype not in SPOKEN
+        if machine or value.get("provenance", "real_user") != "real_user":
             self.ended = None
             return "notice from the harness"
         self._settle_failure()

@@ -36,7 +36,13 @@ pub(super) const THINKING_DELTAS: Series = Series {
     ..Series::NO_FACTS
 };
 
-const INTERRUPT: &str = "[Request interrupted by user";
+/// How the texts begin by which the harness tells the model that a turn was stopped, and how the turn ended: by a
+/// person, or with its process (the Agent SDK of 2.1.332 has the list).
+const INTERRUPTS: [(&str, &str); 3] = [
+    ("[Request interrupted by user", "cancelled"),
+    ("[Request interrupted: the session ended", "incomplete"),
+    ("[This turn ended before it finished.]", "incomplete"),
+];
 /// How the harness begins what it writes in the user's name.
 const WRAPPERS: [&str; 6] = [
     "<local-command-",
@@ -56,15 +62,26 @@ const LIMITS: [&str; 6] = [
     "max_output_tokens",
 ];
 /// The same in the words of versions without such codes.
-const LIMIT_WORDS: [&str; 8] = [
+const LIMIT_WORDS: [&str; 17] = [
     "Prompt is too long",
-    "You've hit your ",
+    "API Error: Claude's response exceeded the ",
+    "API Error: The model has reached its context window limit",
+    // a plan that is used up: 1.0
     "Claude AI usage limit reached",
     "5-hour limit reached",
-    "Session limit reached",
-    "Weekly limit reached",
+    "Limit reached ",
     "Opus weekly limit reached",
-    "API Error: Claude's response exceeded the ",
+    "Session limit reached",
+    "Spending cap reached",
+    "Usage limit reached",
+    "Weekly limit reached",
+    // 2.0 and 2.1
+    "You've hit your ",
+    "You've reached your ",
+    "You're out of extra usage",
+    "You're out of usage credits",
+    "Your org is out of usage",
+    "Your group's usage limit is ",
 ];
 
 // -------------------------------------------------------------------- blocks
@@ -114,9 +131,12 @@ impl<'a> Block<'a> {
         (&*self.kind() == "text").then(|| self.text_of("text"))?
     }
 
-    /// The text by which the harness tells the model that a person stopped it.
-    pub(super) fn is_interrupt(&self) -> bool {
-        self.text().is_some_and(|text| text.starts_with(INTERRUPT))
+    /// How the turn ended, if this is a text by which the harness tells the model that it was stopped.
+    pub(super) fn interrupt(&self) -> Option<&'static str> {
+        let text = self.text()?;
+        let mut interrupts = INTERRUPTS.iter();
+        let (_, outcome) = interrupts.find(|(beginning, _)| text.starts_with(beginning))?;
+        Some(*outcome)
     }
 
     /// A local command and its output, which the harness wraps in tags of its own.

@@ -305,6 +305,10 @@ struct Message {
     tier: Option<String>,
     /// Its message_delta was seen.
     is_final: bool,
+    /// Which said that the model refused to go on.
+    refused: bool,
+    /// The request that it answers.
+    request: Option<String>,
     /// Of its records.
     uuids: Vec<String>,
 }
@@ -386,6 +390,10 @@ struct Claude {
     main: Option<Box<Message>>,
     /// Those of sub-agents, by thread.
     agents: HashMap<String, Box<Message>>,
+    /// Of the usage of all messages so far.
+    keys: HashSet<String>,
+    /// Records of the message that was refused before this one.
+    refused: Vec<String>,
     plan: Plan,
     /// A turn is open.
     running: bool,
@@ -403,6 +411,8 @@ struct Claude {
     asked: HashSet<String>,
     /// Calls that were refused in this turn.
     denied: HashSet<String>,
+    /// The last record of what a person said.
+    prompt: Option<String>,
     /// The main agent's call whose result came last, and no text or call since.
     last: Option<String>,
     /// The harness's own count of the run so far.
@@ -524,7 +534,7 @@ impl Claude {
             Some(message) if id.is_none() || message.id.as_deref() == id.as_deref() => message,
             old => {
                 self.put_back(thread, old);
-                let mut lost = self.begin(thread, id, None, value, record.line, out);
+                let mut lost = self.begin(thread, id, None, value, record.line, None, out);
                 lost.streaming = true; // its start did not come through
                 lost
             }
@@ -560,7 +570,8 @@ impl Claude {
         let start = event.get("message");
         let of = |key| start.and_then(|start| start.text_of(key));
         let id = filled(of("id")).or(id);
-        let mut message = self.begin(thread, id, of("model"), value, record.line, out);
+        let (model, call) = (of("model"), format!("line {}", record.line));
+        let mut message = self.begin(thread, id, model, value, record.line, Some(&call), out);
         message.streaming = true;
         let counts = start.and_then(|start| start.get("usage"));
         usage(&mut message, counts, value, Vec::new(), true, out);
@@ -601,6 +612,8 @@ impl Claude {
             "message_delta" => {
                 usage(message, event.get("usage"), value, Vec::new(), false, out);
                 message.is_final = true;
+                let reason = event.path(&["delta", "stop_reason"]);
+                message.refused = reason.is_some_and(|reason| reason.is_text("refusal"));
                 Outcome::Mapped
             }
             _ => {
@@ -669,17 +682,24 @@ impl Claude {
                 message.key = id.to_string();
             }
         }
+        let request = filled(value.text_of("request_id"));
+        let same = |message: &Message| message.id.as_deref() == id.as_deref();
+        let another = current.as_ref().is_some_and(|message| {
+            same(message) && differ(request.as_deref(), message.request.as_deref())
+        });
         let mut message = match current {
-            Some(message)
-                if message.id.as_deref() == id.as_deref() || id.is_none() && message.streaming =>
-            {
+            Some(message) if !another && (same(&message) || id.is_none() && message.streaming) => {
                 message
             }
             old => {
                 self.put_back(thread.as_deref(), old);
-                self.begin(thread.as_deref(), id, model, value, line, out)
+                let call = request.as_deref().filter(|_| another);
+                self.begin(thread.as_deref(), id, model, value, line, call, out)
             }
         };
+        if let Some(request) = request {
+            message.request = Some(request.into_string());
+        }
         if let Some(uuid) = filled(value.text_of("uuid")) {
             if message.uuids.iter().any(|known| *known == *uuid) {
                 self.put(thread.as_deref(), message);
@@ -722,6 +742,9 @@ impl Claude {
         if let Some(chunk) = chunk_of(&kind) {
             let text = block.text_of(&kind).unwrap_or_default();
             acts = chunk == Kind::Message && !text.is_empty();
+            if streamed.is_none() && is_told(message, chunk, &kind, &text, stamp.thread(), out) {
+                return;
+            }
             if chunk == Kind::Message {
                 let texts = match stamp.parent {
                     None => &mut self.said,
@@ -779,6 +802,13 @@ impl Claude {
         let blocks = blocks_of(wire.get("content"));
         let is_result = |block: &&Block<'_>| &*block.kind() == "tool_result";
         let results = blocks.iter().filter(is_result).count();
+        if results == 0 {
+            let uuid = filled(value.text_of("uuid"));
+            if uuid.is_some() && uuid.as_deref() == self.prompt.as_deref() {
+                return AGAIN; // hosts print the first prompt before the init record and after it
+            }
+            self.prompt = uuid.map(Text::into_string);
+        }
         if is_true(value.get("isReplay")) && results == 0 {
             stamp.extra = vec![("isReplay".into(), true.into())];
         }
@@ -790,8 +820,8 @@ impl Claude {
             if is_result(&block) {
                 self.tool_result(*block, raw, value.get("tool_result_meta"), &stamp, out);
                 outcome = Outcome::Mapped;
-            } else if block.is_interrupt() {
-                self.interrupt(&stamp, out);
+            } else if let Some(ended) = block.interrupt() {
+                self.interrupt(ended, &stamp, out);
                 outcome = Outcome::Mapped;
             } else if !synthetic
                 && !block.is_wrapped()
@@ -840,14 +870,14 @@ impl Claude {
         }
     }
 
-    /// A person stopped the turn. A result should follow; on a busy machine it may not.
-    fn interrupt(&mut self, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    /// The turn was stopped, as a rule by a person. A result should follow; on a busy machine it may not.
+    fn interrupt(&mut self, outcome: &'static str, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
         if stamp.parent.is_none() {
-            self.interrupted = true;
+            self.interrupted = outcome == "cancelled";
             self.running = false;
             let state = State::new("turn")
                 .with("phase", "end")
-                .with("outcome", "cancelled")
+                .with("outcome", outcome)
                 .with("reason", "interrupted");
             out.state(state, stamp);
         }
@@ -863,7 +893,10 @@ impl Claude {
         out.commit(None);
         let answer = value.text_of("result").unwrap_or_default();
         let failed = is_true(value.get("is_error"));
-        if failed {
+        let subtype = value.text_of("subtype");
+        // 2.1.50 prints an error in the middle of a run with is_error false, and a person's interrupt alike
+        let broken = subtype.as_deref() == Some("error_during_execution") && !self.interrupted;
+        if failed || broken {
             self.report(value, &answer, &stamp, out);
         } else if !self.claim(&answer) && value.first("local_command").is_none() {
             out.whole(Kind::Message, answer.borrow(), &stamp); // only the result carries it
@@ -872,7 +905,7 @@ impl Claude {
         self.run_usage(value, &stamp, out);
         let outcome = self.outcome(value, failed, &answer);
         let reason = value.text_of("terminal_reason");
-        let reason = filled(reason).or_else(|| value.text_of("subtype"));
+        let reason = filled(reason).or(subtype);
         for state in [State::new("turn").with("phase", "end"), State::new("end")] {
             let state = state
                 .with("outcome", outcome)
@@ -937,7 +970,8 @@ impl Claude {
         if reason.as_deref() == Some("tool_deferred") {
             return "incomplete"; // a call waits for someone's word
         }
-        if value.text_of("stop_reason").as_deref() == Some("max_tokens") {
+        let stop = value.text_of("stop_reason");
+        if let Some("max_tokens" | "model_context_window_exceeded") = stop.as_deref() {
             return "limit";
         }
         let denials = value.get("permission_denials");
@@ -1074,17 +1108,19 @@ impl Claude {
     }
 
     /// Another answer takes the place of these records, as a fallback model's does of a refused one: what their message
-    /// said is taken back.
+    /// said is taken back. While it streams, the answer is the message that has no record yet.
     fn retract(&mut self, uuids: Option<Value<'_>>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
         let uuids = uuids.into_iter().flat_map(|uuids| uuids.items());
         let retracted: HashSet<String> = uuids
             .filter_map(|uuid| uuid.text().map(Text::into_string))
             .collect();
-        let message = self.main.as_ref();
-        if message.is_some_and(|message| message.uuids.iter().any(|uuid| retracted.contains(uuid)))
-        {
+        let message = self.main.as_ref().map(|message| &message.uuids);
+        let told = message.filter(|uuids| !uuids.is_empty());
+        let mut told = told.unwrap_or(&self.refused).iter();
+        if told.any(|uuid| retracted.contains(uuid)) {
             out.abandon(None, stamp);
             self.said.clear();
+            self.refused.clear();
         }
     }
 
@@ -1119,6 +1155,11 @@ impl Claude {
     }
 
     /// A new model message of a thread; the main agent's opens a turn if no init record did.
+    ///
+    /// `call` names its model call where the wire tells that it is another one than those before, whatever its id: some
+    /// gateways give all their messages the same, and under load the API itself gave it to six in a row. A refused
+    /// message can be taken back until the one after that in its place begins.
+    #[allow(clippy::too_many_arguments)] // the record's parts, which were looked up already
     fn begin(
         &mut self,
         thread: Option<&str>,
@@ -1126,16 +1167,36 @@ impl Claude {
         model: Option<Text<'_>>,
         value: Value<'_>,
         line: u64,
+        call: Option<&str>,
         out: &mut Emitter<'_>,
     ) -> Box<Message> {
         self.remember(thread, out);
-        out.commit(thread);
+        let previous = match thread {
+            None => self.main.as_ref(),
+            Some(thread) => self.agents.get(thread),
+        };
+        let refused = previous.filter(|previous| previous.refused);
+        let refused = refused.map(|refused| refused.uuids.clone());
+        let refused = refused.unwrap_or_default();
+        if refused.is_empty() {
+            out.commit(thread);
+        } else {
+            out.close(thread);
+        }
+        if thread.is_none() {
+            self.refused = refused;
+        }
         out.next_turn();
+        let mut key = match filled(id.clone()) {
+            Some(id) => id.into_string(),
+            None => format!("line {line}"),
+        };
+        if let Some(call) = call.filter(|_| self.keys.contains(&key)) {
+            key = format!("{key} {call}");
+        }
+        self.keys.insert(key.clone());
         let message = Box::new(Message {
-            key: match filled(id.clone()) {
-                Some(id) => id.into_string(),
-                None => format!("line {line}"),
-            },
+            key,
             id: id.map(Text::into_string),
             model: model.map(Text::into_string),
             ..Message::default()
@@ -1187,6 +1248,28 @@ impl Claude {
         self.said.clear();
         self.told.iter().any(|text| text == answer)
     }
+}
+
+/// Whether both are known and not the same.
+fn differ(request: Option<&str>, other: Option<&str>) -> bool {
+    request.is_some() && other.is_some() && request != other
+}
+
+/// Whether a text was streamed and had its record before: 2.1.237 prints a second one where a gateway's message id does
+/// not begin as the API's do.
+fn is_told(
+    message: &Message,
+    chunk: Kind,
+    kind: &str,
+    text: &str,
+    thread: Option<&str>,
+    out: &mut Emitter<'_>,
+) -> bool {
+    let mut blocks = message.blocks.iter();
+    blocks.any(|block| {
+        let told = block.whole && block.kind == kind;
+        told && out.streamed(chunk, block.index, thread) == Some(text)
+    })
 }
 
 /// Adds a text to those that a result may repeat.

@@ -6,7 +6,8 @@
 //!
 //! Sidechains are what sub-agents said. In the session's own file (up to 1.0) each has a root of its own without a link
 //! to the call: it is the open delegation whose prompt the root repeats. From 2.0 on they lie in files of their own, and
-//! such a file alone is a conversation like any other.
+//! such a file alone is a conversation like any other. 2.1.38 has calls and results of sub-agents in the session's file as
+//! well, each line wrapped in one of its own, with the call that delegated.
 
 use std::collections::HashMap;
 
@@ -47,7 +48,27 @@ const IGNORED: &[(&str, &str)] = &[
     ("mode", "mode"),
     ("permission-mode", "mode"),
     ("file-history-snapshot", "file history"),
-    ("progress", "progress"),
+    // known from 2.1.50
+    ("agent-color", "agent"),
+    ("agent-name", "agent"),
+    ("agent-setting", "agent"),
+    ("attribution-snapshot", "attribution"),
+    ("pr-link", "pull request"),
+    ("speculation-accept", "speculation"),
+    ("tag", "tag"),
+    // known from public samples of 2.1.220
+    ("bridge-session", "bridge"),
+    ("frame-link", "link"),
+    ("worktree-state", "folder"),
+    // known from the Agent SDK of 2.1.332
+    ("content-replacement", "content on disk"),
+    ("data-flow-incomplete", "data flow"),
+    ("data-flow-records", "data flow"),
+    ("derived-from", "fork"),
+    ("history-suppression", "history"),
+    ("hybrid-organization", "owner"),
+    ("relocated", "folder"),
+    ("session-owner", "owner"),
 ];
 /// The same for the subtypes of `system`.
 const IGNORED_SYSTEM: &[(&str, &str)] = &[
@@ -55,6 +76,10 @@ const IGNORED_SYSTEM: &[(&str, &str)] = &[
     ("turn_duration", "duration"),
     ("local_command", "local command"),
     ("informational", "notice"),
+    ("microcompact_boundary", "results cleared"),
+    ("model_refusal_fallback", "notice"),
+    ("agents_killed", "task"),
+    ("file_snapshot", "file history"),
 ];
 /// Line types without uuid, and a key that each has.
 const MARKS: &[(&str, &str)] = &[
@@ -113,10 +138,43 @@ fn sign(record: Value<'_>) -> Option<Sign> {
 }
 
 /// The message that a thread is at, and the kind of block that it ends with so far.
+///
+/// Gateways give all messages of a session one id, and under load the API itself gave six in a row the same: the
+/// request that it answers tells them apart.
 #[derive(Deserialize, Serialize)]
 struct Current {
     id: Option<String>,
+    request: Option<String>,
+    /// Of its usage.
+    key: Option<String>,
     end: String,
+}
+
+impl Current {
+    fn new(id: Option<&str>, request: Option<&str>, before: Option<&Current>) -> Current {
+        let again = before.is_some_and(|before| before.id.as_deref() == id);
+        let key = id.filter(|id| !id.is_empty()).map(|id| match again {
+            true => format!("{id} {}", request.unwrap_or_default()),
+            false => id.to_owned(),
+        });
+        Current {
+            id: id.map(str::to_owned),
+            request: request.map(str::to_owned),
+            key,
+            end: String::new(),
+        }
+    }
+
+    /// Whether a line with these facts is of this message.
+    fn goes_on(&mut self, id: Option<&str>, request: Option<&str>) -> bool {
+        if id.is_none() || id != self.id.as_deref() {
+            return false;
+        }
+        if self.request.is_none() {
+            self.request = request.map(str::to_owned);
+        }
+        request.is_none() || request == self.request.as_deref()
+    }
 }
 
 #[derive(Default, Deserialize, Serialize)]
@@ -155,7 +213,11 @@ impl Mapper for Transcript {
             if let Some(uuid) = uuid {
                 self.seen.insert(uuid, thread.clone());
             }
-            return self.message(&kind, value, message, thread.as_deref(), record.line, out);
+            let stamp = Stamp {
+                parent: thread.as_deref().map(Text::from),
+                ..stamp_of(value)
+            };
+            return self.message(&kind, value, message, stamp, record.line, out);
         }
         if let Some(uuid) = uuid {
             let parent = value.text_of("parentUuid").unwrap_or_default();
@@ -182,6 +244,9 @@ impl Mapper for Transcript {
                 out.usage(usage, &stamp);
                 Outcome::Mapped
             }
+            "progress" => self.progress(value, record.line, out),
+            "ai-title" => titled(value, "aiTitle", out),
+            "custom-title" => titled(value, "customTitle", out),
             other => rule(IGNORED, other),
         }
     }
@@ -209,15 +274,14 @@ impl Transcript {
         kind: &str,
         value: Value<'_>,
         message: Value<'_>,
-        thread: Option<&str>,
+        mut stamp: Stamp<'_>,
         line: u64,
         out: &mut Emitter<'_>,
     ) -> Outcome {
-        let stamp = Stamp {
-            parent: thread.filter(|thread| !thread.is_empty()).map(Text::from),
-            ..stamp_of(value)
-        };
-        let stray = thread == Some("");
+        let stray = stamp.thread() == Some("");
+        if stray {
+            stamp.parent = None;
+        }
         if kind == "user" {
             return match stray {
                 true => Outcome::Ignored("sidechain without a call"),
@@ -225,7 +289,8 @@ impl Transcript {
             };
         }
         if stray {
-            usage(value, message, line, &stamp, true, out);
+            let id = filled(message.text_of("id"));
+            usage(value, message, id.as_deref(), line, &stamp, true, out);
             return Outcome::Mapped;
         }
         let synthetic = message.text_of("model").as_deref() == Some(anthropic::SYNTHETIC);
@@ -233,6 +298,41 @@ impl Transcript {
             return self.synthetic(value, message, &stamp, out);
         }
         self.assistant(value, message, stamp, line, out)
+    }
+
+    /// A line of a sub-agent, wrapped; in the file of its own it has the same uuid.
+    fn progress(&mut self, value: Value<'_>, line: u64, out: &mut Emitter<'_>) -> Outcome {
+        let told = value.path(&["data", "message"]);
+        let kind = told.and_then(|told| told.text_of("type"));
+        let message = told.and_then(|told| told.get("message"));
+        let call = filled(value.text_of("parentToolUseID"));
+        let of_agent = value.path(&["data", "type"]);
+        let (Some(kind @ ("user" | "assistant")), Some(told), Some(message), Some(call), true) = (
+            kind.as_deref(),
+            told,
+            message.filter(Value::is_object),
+            call,
+            of_agent.is_some_and(|kind| kind.is_text("agent_progress")),
+        ) else {
+            return Outcome::Ignored("progress");
+        };
+        if let Some(uuid) = told.text_of("uuid") {
+            if self.seen.contains_key(&*uuid) {
+                return Outcome::Ignored("record again");
+            }
+            self.seen.insert(uuid.into_string(), Some(call.to_string()));
+        }
+        let agent = value.path(&["data", "agentId"]);
+        if let Some(agent) = filled(agent.and_then(|agent| agent.text())) {
+            self.agents.insert(agent.into_string(), call.to_string());
+        }
+        self.delegations.retain(|(id, _)| **id != *call);
+        let stamp = Stamp {
+            session_id: value.text_of("sessionId"),
+            parent: Some(call),
+            ..Stamp::at(told.text_of("timestamp"))
+        };
+        self.message(kind, told, message, stamp, line, out)
     }
 
     fn assistant<'a>(
@@ -251,12 +351,11 @@ impl Transcript {
         };
         let thread = stamp.thread().map(str::to_owned);
         let id = stamp.message_id.as_deref();
-        let current = self.current.get(&thread);
-        if id.is_none() || current.is_none_or(|current| current.id.as_deref() != id) {
-            let current = Current {
-                id: id.map(str::to_owned),
-                end: String::new(),
-            };
+        let request = filled(value.text_of("requestId"));
+        let request = request.as_deref();
+        let current = self.current.get_mut(&thread);
+        if current.is_none_or(|current| !current.goes_on(id, request)) {
+            let current = Current::new(id, request, self.current.get(&thread));
             self.current.insert(thread.clone(), current);
             out.commit(thread.as_deref());
             out.next_turn();
@@ -279,7 +378,9 @@ impl Transcript {
             }
             self.block(&kind, block, &stamp, out);
         }
-        usage(value, message, line, &stamp, false, out);
+        let key = self.current.get(&thread);
+        let key = key.and_then(|current| current.key.as_deref());
+        usage(value, message, key, line, &stamp, false, out);
         if thread.is_none() {
             self.stop(message.text_of("stop_reason"), &kind, &stamp, out);
         }
@@ -376,8 +477,8 @@ impl Transcript {
             if is_result(&block) {
                 self.tool_result(*block, raw, stamp, out);
                 outcome = Outcome::Mapped;
-            } else if block.is_interrupt() {
-                self.interrupt(stamp, out);
+            } else if let Some(ended) = block.interrupt() {
+                self.interrupt(ended, stamp, out);
                 outcome = Outcome::Mapped;
             } else if !machine && !block.is_wrapped() && self.prompt(value, *block, stamp, out) {
                 outcome = Outcome::Mapped;
@@ -404,11 +505,11 @@ impl Transcript {
         show(self.plan.result(&id, failed, raw), stamp, out);
     }
 
-    fn interrupt(&mut self, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    fn interrupt(&mut self, outcome: &'static str, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
         if stamp.parent.is_none() {
             self.running = false;
             self.answered = false;
-            end_turn("cancelled", Some("interrupted".into()), stamp, out);
+            end_turn(outcome, Some("interrupted".into()), stamp, out);
         }
     }
 
@@ -490,6 +591,16 @@ fn bare<'a>(stamp: &'a Stamp<'_>) -> Stamp<'a> {
     }
 }
 
+/// A line that gives the session a title.
+fn titled(value: Value<'_>, key: &str, out: &mut Emitter<'_>) -> Outcome {
+    let stamp = Stamp {
+        session_id: value.text_of("sessionId"),
+        ..Stamp::default()
+    };
+    out.session_state(&[("title", value.text_of(key))], &stamp);
+    Outcome::Mapped
+}
+
 fn session(value: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
     let details = [
         ("sessionId", stamp.session_id.as_ref().map(Text::borrow)),
@@ -523,6 +634,7 @@ fn show(plan: Option<Vec<PlanEntry<'_>>>, stamp: &Stamp<'_>, out: &mut Emitter<'
 fn usage(
     value: Value<'_>,
     message: Value<'_>,
+    key: Option<&str>,
     line: u64,
     stamp: &Stamp<'_>,
     side: bool,
@@ -530,11 +642,10 @@ fn usage(
 ) {
     let tokens =
         Counts::of_usage(message.get("usage")).to_tokens(price(value.get("costUSD")), None);
-    let key = match filled(message.text_of("id")) {
-        Some(id) => id.into_string(),
-        None => format!("line {line}"),
-    };
-    out.call_usage(&tokens, stamp, Some(&key), side);
+    match key {
+        Some(key) => out.call_usage(&tokens, stamp, Some(key), side),
+        None => out.call_usage(&tokens, stamp, Some(&format!("line {line}")), side),
+    }
 }
 
 fn system(value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {

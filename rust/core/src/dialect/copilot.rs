@@ -42,7 +42,25 @@ const SERIES: &[Series] = &[Series {
     ..Series::NO_FACTS
 }];
 
-/// How the dotted types begin.
+/// Heads of types that all say nothing for events, known from the vendor's SDK: what the host is asked, told and shown.
+const IGNORED_HEADS: &[(&str, &str)] = &[
+    ("auto_mode_switch", "question to the host"),
+    ("capabilities", "capabilities"),
+    ("command", "command"),
+    ("commands", "command"),
+    ("elicitation", "question to the host"),
+    ("exit_plan_mode", "question to the host"),
+    ("external_tool", "question to the host"),
+    ("factory", "factory run"),
+    ("mcp", "MCP servers"),
+    ("mcp_app", "MCP servers"),
+    ("sampling", "question to the host"),
+    ("session_limits_exhausted", "question to the host"),
+    ("tool_search", "tool search"),
+    ("ui", "user interface"),
+    ("user_input", "question to the host"),
+];
+/// How the other dotted types begin.
 const HEADS: [&str; 11] = [
     "assistant",
     "hook",
@@ -102,6 +120,30 @@ const IGNORED: &[(&str, &str)] = &[
     ("tool.execution_partial_result", "output of a running call"),
     ("tool.shell_output", "output of a running call"),
     ("tool.user_requested", "call of the user"),
+    // known from the vendor's SDK
+    ("assistant.server_tool_progress", "progress"),
+    ("hook.progress", "hook"),
+    ("session.auto_mode_resolved", "mode"),
+    ("session.autopilot_objective_changed", "autopilot"),
+    ("session.context_cleared", "context cleared"),
+    ("session.custom_agents_updated", "agents"),
+    ("session.custom_notification", "notification"),
+    ("session.extensions_loaded", "extensions"),
+    ("session.import_legacy", "import"),
+    ("session.managed_settings_enforced", "settings"),
+    ("session.managed_settings_resolved", "settings"),
+    ("session.mode_changed", "mode"),
+    ("session.plan_changed", "plan, which it does not tell"),
+    ("session.remote_steerable_changed", "remote"),
+    ("session.schedule_cancelled", "schedule"),
+    ("session.schedule_created", "schedule"),
+    ("session.schedule_rearmed", "schedule"),
+    ("session.session_limits_changed", "limits"),
+    ("session.snapshot_rewind", "rewind"),
+    ("session.usage_checkpoint", "credits"),
+    ("session.workspace_file_changed", "workspace"),
+    ("subagent.deselected", "sub-agent"),
+    ("tool.execution_progress", "progress"),
 ];
 /// Codes of a failed call that mean a refusal.
 const REFUSALS: [&str; 2] = ["denied", "rejected"];
@@ -113,6 +155,14 @@ fn outcome_of_error(kind: Option<&str>) -> &'static str {
     match kind {
         Some("quota" | "quota_exceeded" | "context_limit") => "limit",
         _ => "failed",
+    }
+}
+
+/// Why the harness itself stopped a run; any other reason is somebody's wish.
+fn outcome_of_abort(reason: Option<&str>) -> &'static str {
+    match reason {
+        Some("autopilot_credit_limit") => "limit",
+        _ => "cancelled",
     }
 }
 
@@ -132,9 +182,11 @@ fn sign(record: Value<'_>) -> Option<Sign> {
 }
 
 pub(super) fn is_envelope(record: Value<'_>, kind: &str) -> bool {
+    let head = kind.split('.').next().unwrap_or(kind);
+    let known = HEADS.contains(&head) || IGNORED_HEADS.iter().any(|(known, _)| *known == head);
     record.get("data").is_some_and(|data| data.is_object())
         && record.get("parentId").is_some()
-        && (kind == "abort" || HEADS.contains(&kind.split('.').next().unwrap_or(kind)))
+        && (kind == "abort" || known)
 }
 
 /// What one agent's current turn has said.
@@ -155,7 +207,9 @@ pub(super) struct Copilot {
     /// By delegating call, "" for the main agent.
     seats: HashMap<String, Seat>,
     /// Outcome of an error since the last prompt.
-    failed: Option<Cow<'static, str>>,
+    pub(super) failed: Option<Cow<'static, str>>,
+    /// The same of an abort.
+    aborted: Option<Cow<'static, str>>,
     /// A call was refused, and no text came after it.
     denied: bool,
     pub(super) turning: bool,
@@ -178,7 +232,7 @@ impl Mapper for Copilot {
         };
         let stamp = self.stamp(value, data);
         if std::mem::take(&mut self.over) {
-            (self.failed, self.denied) = (None, false);
+            (self.failed, self.aborted, self.denied) = (None, None, false);
             out.another_run(&stamp);
         }
         self.take(&kind, data, stamp, out)
@@ -231,13 +285,16 @@ impl Copilot {
                     Outcome::Mapped
                 }
                 "abort" => {
-                    self.failed = Some("cancelled".into());
                     let reason = filled(data.text_of("reason"));
+                    self.abort(outcome_of_abort(reason.as_deref()));
                     out.error(reason.unwrap_or("abort".into()), &stamp, true);
                     self.end_turn(&stamp, out);
                     Outcome::Mapped
                 }
-                other => rule(IGNORED, other),
+                other => match rule(IGNORED, other) {
+                    Outcome::Unknown => rule(IGNORED_HEADS, head),
+                    known => known,
+                },
             },
         }
     }
@@ -282,7 +339,7 @@ impl Copilot {
                 let state = State::new("retry").with("phase", "start");
                 out.state(state.with("message", data.text_of("reason")), &stamp);
             }
-            "idle" => self.end_turn(&stamp, out),
+            "idle" => self.idle(data, &stamp, out),
             "usage" => usage(Some(data), stamp, out),
             _ => return rule(IGNORED, kind),
         }
@@ -358,7 +415,7 @@ impl Copilot {
     /// A prompt, a sub-agent's task, or a push of the autopilot (which is empty).
     fn user(&mut self, data: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
         if stamp.thread().is_none() {
-            self.failed = None;
+            (self.failed, self.aborted) = (None, None);
             self.denied = false;
             self.turning = false;
             self.start_turn(stamp, out);
@@ -489,7 +546,14 @@ impl Copilot {
                 let message = filled(data.text_of("message"));
                 out.notice(message.unwrap_or("warning".into()), stamp);
             }
-            "idle" => self.end_turn(stamp, out),
+            "idle" => self.idle(data, stamp, out),
+            "title_changed" => {
+                out.session_state(&[("title", data.text_of("title"))], stamp);
+            }
+            "context_changed" => out.session_state(&[("cwd", data.text_of("cwd"))], stamp),
+            _ if tail.starts_with("canvas.") || tail.starts_with("extensions.") => {
+                return Outcome::Ignored("canvas");
+            }
             "compaction_start" => {
                 out.state(State::new("compaction").with("phase", "start"), stamp);
             }
@@ -540,6 +604,19 @@ impl Copilot {
         }
     }
 
+    fn abort(&mut self, outcome: &'static str) {
+        self.failed = Some(outcome.into());
+        self.aborted = Some(outcome.into());
+    }
+
+    /// The agent has stopped, which may be because somebody stopped it.
+    fn idle(&mut self, data: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+        if is_true(data.get("aborted")) && self.failed.is_none() && stamp.thread().is_none() {
+            self.abort("cancelled");
+        }
+        self.end_turn(stamp, out);
+    }
+
     fn end_turn(&mut self, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
         if self.turning && stamp.thread().is_none() {
             self.turning = false;
@@ -560,10 +637,10 @@ impl Copilot {
         out.session_state(&[("sessionId", value.text_of("sessionId"))], &stamp);
         (self.turning, self.over) = (false, true);
         let code = count(value.get("exitCode"));
-        let outcome = match code {
-            Some(0) if self.failed.as_deref() == Some("cancelled") => "cancelled",
-            Some(0) if self.denied => "denied",
-            Some(0) => "completed",
+        let outcome = match (code, &self.aborted) {
+            (Some(0), Some(aborted)) => aborted,
+            (Some(0), None) if self.denied => "denied",
+            (Some(0), None) => "completed",
             _ => self.failed.as_deref().unwrap_or("failed"),
         };
         let state = State::new("end")

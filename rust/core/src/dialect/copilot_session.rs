@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::copilot::{self, Copilot};
-use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, is_true, members};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, is_true, members};
 use crate::emit::Emitter;
 use crate::event::{State, Tokens, Usage};
 use crate::json::{Str, Text, Value};
@@ -66,11 +66,18 @@ impl Mapper for CopilotSession {
                     ..Usage::run(&totals)
                 };
                 out.usage(usage, &stamp);
+                let reason = data.text_of("shutdownType").unwrap_or(kind);
                 let outcome = match self.records.turning {
+                    _ if &*reason == "error" => {
+                        // a crash or a fatal error ended the session
+                        if let Some(message) = filled(data.text_of("errorReason")) {
+                            out.error(message, &stamp, true);
+                        }
+                        self.records.failed.as_deref().unwrap_or("failed")
+                    }
                     true => "incomplete",
                     false => self.records.outcome(),
                 };
-                let reason = data.text_of("shutdownType").unwrap_or(kind);
                 let state = State::new("end")
                     .with("outcome", outcome)
                     .with("reason", reason);

@@ -38,6 +38,10 @@ const STOPS: &[(&str, &str)] = &[
     ("Loop detected", "failed"),
     ("Agent execution blocked", "denied"),
     ("Maximum session turns exceeded", "limit"),
+    (
+        "Model response was truncated because it exceeded the token limit",
+        "limit",
+    ),
 ];
 /// `error.type` of a call that a policy refused.
 const REFUSED: &str = "policy_violation";
@@ -54,7 +58,7 @@ const THOUGHT_KEYS: [&str; 4] = ["content", "thought", "thinking", "text"];
 
 /// `error.type` of a failed result: how the run ended.
 fn outcome(reason: &str) -> &'static str {
-    match reason {
+    match reason.trim_start_matches('_') {
         "FatalTurnLimitedError" | "TerminalQuotaError" => "limit",
         "FatalCancellationError" => "cancelled",
         _ => "failed",

@@ -30,7 +30,7 @@ pub const DIALECT: Dialect = Dialect {
 const SERIES: &[Series] = &[
     Series {
         same: SAME,
-        odd: &[API_ERROR],
+        odd: &FAILURES,
         ..anthropic::TEXT_DELTAS
     },
     Series {
@@ -41,7 +41,13 @@ const SERIES: &[Series] = &[
 const SAME: &[&[&str]] = &[&["event", "index"], &["parent_tool_use_id"]];
 
 const CANCELLED: &str = "Operation cancelled.";
-const API_ERROR: &str = "[API Error: ";
+const QUOTA: &str = "Qwen OAuth quota exceeded:";
+/// How failures begin that are printed as text.
+const FAILURES: [&str; 3] = [
+    "[API Error: ",
+    QUOTA,
+    "Qwen OAuth free tier has been discontinued",
+];
 const AGENTS: [&str; 2] = ["agent", "task"];
 /// Model calls that only its total has.
 const BEYOND: &str = "calls that are not printed: helpers such as memory extraction, attempts made again, \
@@ -75,9 +81,16 @@ const NOTICES: &[(&str, &str)] = &[
 /// `subtype` of a failed result: how the run ended.
 fn outcome(subtype: Option<&str>) -> &'static str {
     match subtype {
-        Some("error_max_turns" | "error_max_budget_usd") => "limit",
+        Some(
+            "error_max_turns" | "error_max_budget_usd" | "error_max_structured_output_retries",
+        ) => "limit",
         _ => "failed",
     }
+}
+
+/// Whether a text is a failure that the harness printed as if the model had said it.
+fn is_failure(text: &str) -> bool {
+    FAILURES.iter().any(|beginning| text.starts_with(beginning))
 }
 
 fn sign(record: Value<'_>) -> Option<Sign> {
@@ -269,7 +282,7 @@ impl Qwen {
                 }
                 if chunk == Kind::Message && thread.is_none() {
                     let text = text.lossy();
-                    if text.starts_with(API_ERROR) {
+                    if is_failure(&text) {
                         self.error = Some(text.into_owned());
                         return Outcome::Ignored("error as text");
                     }
@@ -366,7 +379,7 @@ impl Qwen {
     ) -> Text<'a> {
         let size = match self.error.take() {
             Some(error) if text.ends_with(&error) => text.len() - error.len(),
-            None if text.starts_with(API_ERROR) => 0,
+            None if is_failure(&text) => 0,
             _ => return text,
         };
         let error = text.rewrite(|text| text[size..].to_owned());
@@ -577,7 +590,7 @@ impl Qwen {
             return Outcome::Mapped; // that of a sub-agent
         }
         let mut text = value.text_of("result").unwrap_or_default();
-        if !failed && text.starts_with(API_ERROR) {
+        if !failed && is_failure(&text) {
             // old versions call it a success
             failed = true;
             message = Some(std::mem::take(&mut text));
@@ -598,13 +611,14 @@ impl Qwen {
             out.usage(usage, &stamp);
         }
         let cancelled = self.interrupted || message.as_deref() == Some(CANCELLED);
+        let used_up = message.as_deref().is_some_and(|it| it.starts_with(QUOTA));
         let subtype = value.text_of("subtype");
         let outcome = if failed {
             self.fail(message, &stamp, out);
-            if cancelled {
-                "cancelled"
-            } else {
-                outcome(subtype.as_deref())
+            match subtype.as_deref() {
+                _ if cancelled => "cancelled",
+                _ if used_up => "limit",
+                subtype => outcome(subtype),
             }
         } else {
             self.answer(text, &stamp, out);

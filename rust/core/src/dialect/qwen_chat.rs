@@ -35,10 +35,28 @@ const IGNORED: &[(&str, &str)] = &[
     ("rewind", "rewind"),
     ("branch_checkpoint", "checkpoint"),
     ("turn_result", "result of a turn"),
-    ("mid_turn_user_message", "message in the middle of a turn"),
     ("session_model", "model of the session"),
     ("goal_state", "goal state"),
+    // known from the source of 2026-11
+    ("agent_bootstrap", "sub-agent"),
+    ("agent_launch_prompt", "sub-agent"),
+    ("agent_retry", "sub-agent"),
+    ("agent_session_ready", "sub-agent"),
+    ("background_task_completed", "background task"),
+    ("goal_turn_end", "goal state"),
+    ("omni_recall", "recall"),
+    ("parent_session", "facts of the session"),
+    ("session_approval_mode", "facts of the session"),
+    ("session_artifact_event", "artifacts"),
+    ("session_artifact_snapshot", "artifacts"),
+    ("session_execution_engine", "facts of the session"),
+    ("session_notes", "notes"),
+    ("session_source", "facts of the session"),
+    ("session_sources_snapshot", "facts of the session"),
+    ("user_text_elements", "elements of a prompt"),
 ];
+/// Subtypes of `user` records that are a person's words: typed while tools ran, or spoken.
+const SPOKEN: [&str; 2] = ["mid_turn_user_message", "realtime_message"];
 const ABORT: &str = "APIUserAbortError";
 /// How many model calls wait for their other half.
 const MATCHES: usize = 256;
@@ -200,7 +218,9 @@ impl QwenChat {
             Some(provenance) => provenance.text().as_deref() == Some("real_user"),
             None => true,
         };
-        let plain = value.get("subtype").is_none_or(|subtype| subtype.is_null());
+        let spoken = |subtype: Value<'_>| SPOKEN.iter().any(|word| subtype.is_text(word));
+        let subtype = value.get("subtype");
+        let plain = subtype.is_none_or(|subtype| subtype.is_null() || spoken(subtype));
         if !person || !plain {
             self.ended = Ended::Open;
             return Outcome::Ignored("notice from the harness");
