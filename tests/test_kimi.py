@@ -110,6 +110,11 @@ def test_the_text_says_how_it_ended(text: str, outcome: str) -> None:
     assert (run.verdict.outcome, run.errors[0]["message"]) == (outcome, text)
 
 
+def test_the_text_says_how_it_ended_behind_lines_of_stderr_too() -> None:
+    run = headrace.reduce(lines(assistant("One moment."), "a warning", "Max number of steps reached: 3"), exit_code=1)
+    assert run.verdict.outcome == "limit"
+
+
 def test_a_stream_of_nothing_but_the_failure_is_still_kimi() -> None:
     run = headrace.reduce(lines("Interrupted by user"), exit_code=1)
     assert (run.dialect, run.verdict.outcome) == ("kimi", "cancelled")
