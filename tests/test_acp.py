@@ -107,6 +107,14 @@ def test_version_2_ends_a_turn_by_state_and_not_by_an_answer(engine: Any) -> Non
     assert [state["phase"] for state in states(events, "turn")] == ["start", "end"]
 
 
+def test_version_2_tells_the_usage_of_a_turn_where_it_ends(engine: Any) -> None:
+    used = {"totalTokens": 12, "inputTokens": 10, "outputTokens": 2}
+    running, idle = update("state_update", state="running"), update("state_update", state="idle", stopReason="end_turn")
+    idle["params"]["update"]["usage"] = used
+    _, run = read(engine, hello(version=2), NEW, answer(2), running, says("So", messageId="m"), idle)
+    assert run["usage"]["run"]["prompt_tokens"] == 10
+
+
 def test_version_2_waits_for_idle(engine: Any) -> None:
     _, run = read(
         engine, hello(version=2), NEW, answer(2), update("state_update", state="running"), says("So", messageId="m")

@@ -388,6 +388,7 @@ class Mapper:
             self._begin(stamp)
             return None
         if state == "idle" and reason is not None:
+            self._use(update, stamp)
             self._stop(reason, stamp)
             return None
         return "session state"

@@ -679,6 +679,7 @@ impl Acp {
                 Outcome::Mapped
             }
             (Some("idle"), Some(reason)) => {
+                self.use_of(Some(update), stamp, out);
                 self.stop(reason, stamp, out);
                 Outcome::Mapped
             }
