@@ -37,9 +37,17 @@ INJECTED = (
     "<skills_instructions>",
     "<user_shell_command>",
     "<user_action>",
+    "<hook_prompt ",
+    "<goal_context>",
+    "<codex_internal_context",
+    "<extension_context>",
+    "<external_",
     "<model_switch>",
     "<collaboration_mode>",
     "# AGENTS.md instructions for ",
+    "Warning: The maximum number of unified exec processes",
+    "Warning: apply_patch was requested via ",
+    "Warning: Your account was flagged for ",
     "[left out: ",  # what stands in recordings for such texts
 )
 #: tools whose output always has the header or the wrapper if they ran at all: without it they were refused
@@ -112,6 +120,8 @@ class Responses:
             return self._output(kind, item, stamp)
         if kind == "web_search_call":
             return self._search(item, stamp)
+        if kind == "image_generation_call":
+            return self._picture(item, stamp)
         return IGNORED.get(kind, UNKNOWN)
 
     def _message(self, item: dict[str, Any], stamp: Stamp) -> Outcome:
@@ -196,6 +206,19 @@ class Responses:
         search.query = shapes.text(action.get("query")) if isinstance(action, dict) else None
         shapes.announce(self.out, "search", "web_search", search, call_id, stamp)
         shapes.settle(self.out, "search", search, call_id, stamp)
+        return None
+
+
+    def _picture(self, item: dict[str, Any], stamp: Stamp) -> Outcome:
+        """An image that the provider made: one item says all, and an event may say it again."""
+        call_id = shapes.text(item.get("id"))
+        if call_id is None:
+            return UNKNOWN
+        self.acted()
+        if self.out.knows(call_id):
+            return "call again"
+        shapes.announce(self.out, "picture", "image_generation", shapes.Item(item), call_id, stamp)
+        shapes.settle(self.out, "picture", shapes.Item(item), call_id, stamp)
         return None
 
 

@@ -39,9 +39,17 @@ const INJECTED: &[&str] = &[
     "<skills_instructions>",
     "<user_shell_command>",
     "<user_action>",
+    "<hook_prompt ",
+    "<goal_context>",
+    "<codex_internal_context",
+    "<extension_context>",
+    "<external_",
     "<model_switch>",
     "<collaboration_mode>",
     "# AGENTS.md instructions for ",
+    "Warning: The maximum number of unified exec processes",
+    "Warning: apply_patch was requested via ",
+    "Warning: Your account was flagged for ",
     "[left out: ", // what stands in recordings for such texts
 ];
 /// Tools whose output always has the header or the wrapper if they ran at all: without it they were refused.
@@ -227,6 +235,7 @@ impl Responses {
             call if is_call(call) => self.call(call, item, stamp, out),
             output if is_output(output) => self.output(output, item, stamp, out),
             "web_search_call" => self.search(item, stamp, out),
+            "image_generation_call" => self.picture(item, stamp, out),
             other => rule(IGNORED, other),
         }
     }
@@ -410,6 +419,22 @@ impl Responses {
         let name = "web_search".into();
         shapes::announce(out, What::Search, name, &search, id.clone(), stamp);
         shapes::settle(out, What::Search, &search, id, stamp, false);
+        Outcome::Mapped
+    }
+
+    /// An image that the provider made: one item says all, and an event may say it again.
+    fn picture(&mut self, item: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let Some(id) = item.text_of("id") else {
+            return Outcome::Unknown;
+        };
+        self.acted(out);
+        if out.knows(&id) {
+            return Outcome::Ignored("call again");
+        }
+        let (what, picture) = (What::Picture, Item::new(item));
+        let name = "image_generation".into();
+        shapes::announce(out, what, name, &picture, id.clone(), stamp);
+        shapes::settle(out, what, &picture, id, stamp, false);
         Outcome::Mapped
     }
 }
