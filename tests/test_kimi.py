@@ -373,6 +373,18 @@ def test_a_step_that_is_tried_again_is_taken_back_and_counted_once() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_a_turn_whose_answer_was_cut_by_the_cap_of_the_output_is_at_its_limit(told: bool) -> None:
+    records = [
+        flat("turn.prompt", input=[], origin={"kind": "user"}),
+        step("step.begin", uuid="u-1"),
+        step("content.part", stepUuid="u-1", part={"type": "text", "text": "Half an ans"}),
+        step("step.end", uuid="u-1", finishReason="max_tokens", usage=COUNTS),
+    ]
+    run = headrace.reduce(lines(*records, *[flat("turn.ended", turnId=0, reason="completed")] * told))
+    assert (run.verdict.outcome, run.verdict.reason) == ("limit", "max_tokens")
+
+
 def test_compaction_is_a_call_beside_the_loop() -> None:
     run = headrace.reduce(
         lines(
