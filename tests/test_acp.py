@@ -255,7 +255,11 @@ def test_a_turn_that_the_client_cancelled_is_cancelled_though_the_agent_says_tha
     cancel = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": SESSION}}
     _, run = read(engine, *log[:-1], cancel, log[-1])
     assert run["verdict"]["outcome"] == "cancelled"
-    again = [request(9, "session/prompt", sessionId=SESSION, prompt=[]), says("Done."), answer(9, stopReason="end_turn")]
+    again = [
+        request(9, "session/prompt", sessionId=SESSION, prompt=[]),
+        says("Done."),
+        answer(9, stopReason="end_turn"),
+    ]
     for last in ([], [cancel]):  # a cancel that came too late
         _, run = read(engine, *log[:-1], cancel, log[-1], *again, *last)
         assert run["verdict"]["outcome"] == "completed"

@@ -161,7 +161,7 @@ def test_each_run_of_a_file_begins_one_turn(era: str) -> None:
     "message",
     [
         "Your workspace is out of credits. Add credits to continue.",
-        "You hit your spend cap set by the owner of your workspace. Ask an owner to increase your spend cap to continue.",
+        "You hit your spend cap set by the owner of your workspace. Ask an owner to increase your spend cap.",
         "Error running remote compact task: You've hit your usage limit. Try again later.",
         "Error running remote compact task: Codex ran out of room in the model's context window. Start a new thread.",
     ],
@@ -261,6 +261,38 @@ def test_an_image_that_the_provider_made_is_a_call_that_went_well() -> None:
         run = reduce(*OPEN, *records, *SAID, COMPLETE)
         assert [(call["name"], call["ok"]) for call in run["tool_calls"]] == [("image_generation", True)]
         assert run["report"]["unknown"] == {}
+
+
+def test_items_of_extensions_are_calls_and_keep_what_the_model_asked_for() -> None:
+    def ended(item_id: str, kind: str, **facts: Any) -> dict[str, Any]:
+        return event("item_completed", item={"type": "Extension", "id": item_id, "kind": kind, **facts})
+
+    asked = '{"search_query":[{"q":"rust"}]}'
+    records = [
+        logged("response_item", type="function_call", namespace="web", name="run", arguments=asked, call_id="c-1"),
+        ended("c-1", "web.search", query="rust", action={"type": "search", "query": "rust"}, results=[]),
+        ended("e-1", "web.search", query="cargo", action={"type": "search", "query": "cargo"}, results=[]),
+        ended("e-2", "clock.sleep", durationMs=1500),
+        ended("e-3", "image_gen.generation", status="completed", result="", failure=None),
+        ended("e-4", "image_gen.generation", status="completed", result="", failure={"message": "refused"}),
+    ]
+    run = reduce(*OPEN, *records, *SAID, COMPLETE)
+    assert [(call["name"], call["input"], call["ok"]) for call in run["tool_calls"]] == [
+        ("run", {"search_query": [{"q": "rust"}]}, True),
+        ("web.search", {"query": "cargo"}, True),
+        ("clock.sleep", None, True),
+        ("image_gen.generation", None, True),
+        ("image_gen.generation", None, False),
+    ]
+    assert run["report"]["unknown"] == {}
+
+
+@pytest.mark.parametrize(("space", "ok"), [("clock", None), ("codex_app", None), ("mcp__tiny", False)])
+def test_plain_text_is_a_failure_of_mcp_servers_only(space: str, ok: bool | None) -> None:
+    call = logged("response_item", type="function_call", namespace=space, name="sleep", arguments="{}", call_id="c-1")
+    output = logged("response_item", type="function_call_output", call_id="c-1", output="Sleep completed.")
+    run = reduce(*OPEN, call, output, *SAID, COMPLETE)
+    assert [(call["ok"], call["result"]) for call in run["tool_calls"]] == [(ok, "Sleep completed.")]
 
 
 def test_a_tool_of_the_client_says_whether_it_failed() -> None:

@@ -344,8 +344,8 @@ class Mapper:
         self.out.state("turn", stamp, phase="end", outcome=outcome, reason=reason)
 
     def _stop(self, reason: str, stamp: Stamp) -> None:
-        """A prompt ended with a stop reason; "end_turn" is what failures, cancelled turns (Copilot, goose and OpenCode of
-        2026) and refused calls say as well. For a refused call Zed's adapter for Claude said "refusal" (0.10)."""
+        """A prompt ended with a stop reason; "end_turn" is what failures, cancelled turns (Copilot, goose and OpenCode
+        of 2026) and refused calls say as well. For a refused call Zed's adapter for Claude said "refusal" (0.10)."""
         outcome = OUTCOMES.get(reason, "completed")
         if outcome == "completed":
             if self.failure or self.system_error:

@@ -22,6 +22,8 @@ IGNORED = {
     "compaction": "compaction item",
     "compaction_summary": "compaction item",
     "context_compaction": "compaction item",
+    "compaction_trigger": "compaction item",
+    "configuration_update": "settings",
     "other": "other item",
 }
 CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"})
@@ -174,7 +176,8 @@ class Responses:
     def _output(self, kind: str, item: dict[str, Any], stamp: Stamp) -> Outcome:
         call_id = shapes.text(item.get("call_id"))
         if call_id is None:
-            return UNKNOWN
+            # the app tells a thread so what another thread wants of it
+            return UNKNOWN if shapes.text(item.get("name")) is None else "output without a call"
         self.acted()
         name = self.names.pop(call_id, "")
         if kind == "tool_search_output":
@@ -208,7 +211,6 @@ class Responses:
         shapes.settle(self.out, "search", search, call_id, stamp)
         return None
 
-
     def _picture(self, item: dict[str, Any], stamp: Stamp) -> Outcome:
         """An image that the provider made: one item says all, and an event may say it again."""
         call_id = shapes.text(item.get("id"))
@@ -240,7 +242,7 @@ def is_prompt(item: dict[str, Any]) -> bool:
 
 class Call(NamedTuple):
     name: str | None
-    path: str  # the name with its namespace
+    path: str  # the name, with its namespace if that is an MCP server
     input: Any
     kind: str | None
     title: str | None
@@ -268,9 +270,11 @@ def read_call(kind: str, item: dict[str, Any]) -> Call:
             title = f"Edit {locations[0]['path']}" if len(locations) == 1 else "Apply patch"
         elif name != "apply_patch" and "command" in arguments:
             title = shapes.command_title(arguments["command"])
-    if space is not None and space.startswith("mcp__"):
+    path = name or ""
+    if space is not None and space.startswith("mcp__"):  # others are the harness's own: clock, web, image_gen ...
         title = shapes.mcp_title(space[5:], name)
-    return Call(name, f"{space}__{name}" if space else name or "", arguments, tool_kind, title, content, locations)
+        path = f"{space}__{path}"
+    return Call(name, path, arguments, tool_kind, title, content, locations)
 
 
 def _json(text: str) -> Any:
@@ -338,7 +342,7 @@ def _integer(text: str) -> int | None:
 
 
 def read_output(name: str, output: Any) -> Output:
-    """Output of the call to the tool ``name`` (with its namespace, as in ``Call.path``)."""
+    """Output of the call to the tool ``name`` (with its namespace if that is an MCP server, see ``Call.path``)."""
     mcp = "__" in name and not name.startswith(("functions__", "collaboration__", "multi_agent_"))
     tool_name = name.rpartition("__")[2]
     if isinstance(output, list):

@@ -29,6 +29,9 @@ IGNORED = {
     "inter_agent_communication": "message between agents",
     "inter_agent_communication_metadata": "message between agents",
     "session_state": "state of the session",
+    "security_risk_score": "automatic review",
+    "retained_context": "retained context",
+    "realtime_item": "realtime audio",
 }
 TYPES = frozenset(
     {"session_meta", "turn_context", "response_item", "event_msg", "compacted", "token_usage_record", *IGNORED}
@@ -213,7 +216,7 @@ class Mapper:
 
     def _completed(self, msg: dict[str, Any], item: dict[str, Any], stamp: Stamp) -> Outcome:
         """`item_completed` (0.171). Items of other threads are those of a reviewer: only its calls are told."""
-        name, item_id = shapes.text(item.get("type")) or "", shapes.text(item.get("id"))
+        name, item_id = shapes.name_of(item), shapes.text(item.get("id"))
         kind = shapes.ITEMS.get(name)
         if kind is None:
             return shapes.IGNORED_ITEMS.get(name, UNKNOWN)

@@ -39,8 +39,12 @@ ITEMS = {
     "image_generation": "picture",
     "imageGeneration": "picture",
     "ImageGeneration": "picture",
+    "image_gen.generation": "picture",
+    "image_gen.image_generation": "picture",
+    "web.search": "search",
     "sleep": "other",
     "Sleep": "other",
+    "clock.sleep": "other",
     "agent_message": "message",
     "assistant_message": "message",
     "agentMessage": "message",
@@ -96,6 +100,12 @@ _TOLD = frozenset(
         "internal_chat_message_metadata_passthrough",
     }
 )
+
+
+def name_of(item: dict[str, Any]) -> str:
+    """The type of an item; for an extension's (0.149 on: `{"type": "Extension", "kind": "web.search"}`) its kind."""
+    name = text(item.get("type")) or ""
+    return text(item.get("kind")) or name if name == "Extension" else name
 
 
 # ---------------------------------------------------------------- items that are tool calls
@@ -193,7 +203,9 @@ def settle(out: Emitter, kind: str, item: Item, call_id: str, stamp: Stamp, *, a
     """The tool_call_update event of an item that has ended."""
     facts = item.facts
     # a web search has no status: it ends well; that of an image is the provider's, "generating" as a rule
-    status = "completed" if kind == "picture" and item.status != "failed" else status_of(item.status) or "completed"
+    status = status_of(item.status) or "completed"
+    if kind == "picture":
+        status = "failed" if item.status == "failed" or facts.get("failure") is not None else "completed"
     content: list[dict[str, Any]] = []
     exit_code = None
     raw = {key: value for key, value in facts.items() if key not in _TOLD}
@@ -214,7 +226,7 @@ def settle(out: Emitter, kind: str, item: Item, call_id: str, stamp: Stamp, *, a
         content = parts_content(either(facts, "contentItems", "content_items"))
         content = content or _text_content(text(item.error) or "")
         status = "failed" if facts.get("success") is False else status
-    search = kind == "search"  # it was announced before its query was known
+    search = kind == "search"  # it was announced before its query was known, unless the model called an extension's
     return out.update(
         call_id,
         stamp,
@@ -224,7 +236,7 @@ def settle(out: Emitter, kind: str, item: Item, call_id: str, stamp: Stamp, *, a
         content=content,
         raw_output=raw or ...,
         again=again,
-        input=item.input(kind) if search and item.query else None,
+        input=item.input(kind) if search and item.query and facts.get("type") != "Extension" else None,
         exit_code=exit_code,
         duration_ms=duration_of(facts),
     )

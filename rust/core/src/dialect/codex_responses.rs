@@ -26,6 +26,8 @@ const IGNORED: &[(&str, &str)] = &[
     ("compaction", "compaction item"),
     ("compaction_summary", "compaction item"),
     ("context_compaction", "compaction item"),
+    ("compaction_trigger", "compaction item"),
+    ("configuration_update", "settings"),
     ("other", "other item"),
 ];
 /// How user messages begin that the harness writes.
@@ -303,8 +305,10 @@ impl Responses {
         };
         let space = item.text_of("namespace");
         let plain = name.as_deref().unwrap_or("");
-        let path = match filled(space.clone()) {
-            Some(space) => format!("{}__{}", &*space, name.as_deref().unwrap_or("None")),
+        // the name, with its namespace if that is an MCP server; others are the harness's own: clock, web, image_gen ...
+        let server = space.as_deref().filter(|space| space.starts_with("mcp__"));
+        let path = match server {
+            Some(server) => format!("{server}__{plain}"),
             None => plain.to_owned(),
         };
         self.names.insert(id.to_string(), path);
@@ -375,7 +379,11 @@ impl Responses {
         out: &mut Emitter<'_>,
     ) -> Outcome {
         let Some(id) = item.text_of("call_id") else {
-            return Outcome::Unknown;
+            // the app tells a thread so what another thread wants of it
+            return match item.text_of("name") {
+                Some(_) => Outcome::Ignored("output without a call"),
+                None => Outcome::Unknown,
+            };
         };
         self.acted(out);
         let name = self.names.remove(&*id).unwrap_or_default();
@@ -591,7 +599,7 @@ fn integer(text: &str) -> Option<i64> {
     }
 }
 
-/// Output of the call to the tool `name` (with its namespace).
+/// Output of the call to the tool `name` (with its namespace if that is an MCP server).
 fn read_output<'a>(name: &str, output: Option<Value<'a>>) -> Output<'a> {
     let Some(output) = output else {
         return Output::default();

@@ -34,6 +34,9 @@ const IGNORED: &[(&str, &str)] = &[
         "message between agents",
     ),
     ("session_state", "state of the session"),
+    ("security_risk_score", "automatic review"),
+    ("retained_context", "retained context"),
+    ("realtime_item", "realtime audio"),
 ];
 const TYPES: &[&str] = &[
     "session_meta",
@@ -354,7 +357,7 @@ impl Rollout {
         mut stamp: Stamp<'a>,
         out: &mut Emitter<'_>,
     ) -> Outcome {
-        let name = item.text_of("type").unwrap_or_default();
+        let name = shapes::name_of(item);
         let Some(what) = What::of(&name) else {
             return other_item(&name);
         };

@@ -49,7 +49,9 @@ impl What {
             "image_view" | "imageView" | "ImageView" => What::Image,
             "dynamicToolCall" | "DynamicToolCall" => What::Dynamic,
             "image_generation" | "imageGeneration" | "ImageGeneration" => What::Picture,
-            "sleep" | "Sleep" => What::OtherTool,
+            "image_gen.generation" | "image_gen.image_generation" => What::Picture,
+            "web.search" => What::Search,
+            "sleep" | "Sleep" | "clock.sleep" => What::OtherTool,
             "agent_message" | "assistant_message" | "agentMessage" | "AgentMessage" => {
                 What::Message
             }
@@ -89,6 +91,13 @@ const IGNORED_ITEMS: &[(&str, &str)] = &[
 /// What becomes of an item that is none of [`What`].
 pub(super) fn other_item(name: &str) -> Outcome {
     rule(IGNORED_ITEMS, name)
+}
+
+/// The type of an item; for an extension's (0.149 on: `{"type": "Extension", "kind": "web.search"}`) its kind.
+pub(super) fn name_of<'a>(item: Value<'a>) -> Text<'a> {
+    let name = item.text_of("type").unwrap_or_default();
+    let kind = (*name == *"Extension").then(|| filled(item.text_of("kind")));
+    kind.flatten().unwrap_or(name)
 }
 
 /// Fields of an item that its rawOutput leaves out, because the event says them elsewhere or nobody asks.
@@ -276,11 +285,16 @@ pub(super) fn settle(
 ) -> bool {
     let facts = item.facts;
     // a web search has no status: it ends well; that of an image is the provider's, "generating" as a rule
-    let mut status = match item.status.as_deref() {
-        Some(word) if what != What::Picture || word == "failed" => status_of(Some(word)),
-        _ => None,
-    }
-    .unwrap_or("completed");
+    let word = item.status.as_deref();
+    let mut status = match what {
+        What::Picture
+            if word == Some("failed") || facts.get("failure").is_some_and(|it| !it.is_null()) =>
+        {
+            "failed"
+        }
+        What::Picture => "completed",
+        _ => status_of(word).unwrap_or("completed"),
+    };
     let mut update = Update {
         done: Some(true),
         again,
@@ -324,9 +338,10 @@ pub(super) fn settle(
             }
         }
         What::Search => {
-            // it was announced before its query was known
+            // it was announced before its query was known, unless the model called an extension's
             update.title = item.title(what);
-            if item.query.as_ref().is_some_and(|query| !query.is_empty()) {
+            let late = facts.text_of("type").as_deref() != Some("Extension");
+            if late && item.query.as_ref().is_some_and(|query| !query.is_empty()) {
                 update.facts.input = Some(item.input(what));
             }
         }
