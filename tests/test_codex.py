@@ -295,6 +295,28 @@ def test_plain_text_is_a_failure_of_mcp_servers_only(space: str, ok: bool | None
     assert [(call["ok"], call["result"]) for call in run["tool_calls"]] == [(ok, "Sleep completed.")]
 
 
+@pytest.mark.parametrize("name", ["exec", "wait"])
+@pytest.mark.parametrize(
+    ("line", "ok", "status"),
+    [
+        ("Script completed", True, "completed"),
+        ("Script failed", False, "failed"),
+        ("Script running with cell ID 7", None, "in_progress"),
+    ],
+)
+def test_a_code_cell_says_how_it_ended_with_and_without_output(
+    name: str, line: str, ok: bool | None, status: str
+) -> None:
+    head = f"{line}\nWall time 0.1 seconds\nOutput:\n"
+    call = logged("response_item", type="custom_tool_call", name=name, input="text(1)", call_id="c-1")
+    parts = [{"type": "input_text", "text": head}, {"type": "input_text", "text": "1"}]
+    for output, text in ((head, None), (f"{head}1", "1"), (parts, "1")):
+        answer = logged("response_item", type="custom_tool_call_output", call_id="c-1", output=output)
+        run = reduce(*OPEN, call, answer, *SAID, COMPLETE)
+        told = [(call["ok"], call["status"], call["result"]) for call in run["tool_calls"]]
+        assert told == [(ok, status, text)]
+
+
 def test_a_tool_of_the_client_says_whether_it_failed() -> None:
     call = logged("response_item", type="function_call", name="lookup", arguments="{}", call_id="c-1")
     answer = {"call_id": "c-1", "tool": "lookup", "content_items": [], "success": False, "error": "no such ticket"}

@@ -58,6 +58,8 @@ WITH_HEADER = frozenset({"shell", "shell_command", "exec_command", "write_stdin"
 AGENT_TOOLS = frozenset(
     {"spawn_agent", "send_input", "send_message", "wait", "wait_agent", "close_agent", "resume_agent", "list_agents"}
 )
+#: tools that answer with the header of a JavaScript cell
+CELLS = frozenset({"exec", "wait"})
 TWINS = 32  # how many texts may wait for their twin
 
 
@@ -336,6 +338,29 @@ def read_header(text: str) -> Header | None:
         at = end + 1
 
 
+class Cell(NamedTuple):
+    text: str
+    status: str | None
+
+    @property
+    def running(self) -> bool:
+        return self.status == "in_progress"
+
+
+def read_cell(text: str) -> Cell | None:
+    """The lines above ``Output:`` of a JavaScript cell, if the text begins with them. Without any output they are all
+    of it, and then they stand as a text, not as a part."""
+    line, _, rest = text.partition("\n")
+    status = {"Script completed": "completed", "Script failed": "failed", "Script terminated": None}
+    if line not in status and not line.startswith("Script running with cell ID "):
+        return None
+    if rest.startswith("Wall time "):
+        rest = rest.partition("\n")[2]
+    if rest != "Output:" and not rest.startswith("Output:\n"):
+        return None
+    return Cell(text[: len(text) - len(rest) + len("Output:\n")], status.get(line, "in_progress"))
+
+
 def _integer(text: str) -> int | None:
     digits = text.removeprefix("-")
     return int(text) if 0 < len(digits) < 10 and digits.isascii() and digits.isdigit() else None
@@ -353,6 +378,10 @@ def read_output(name: str, output: Any) -> Output:
         return Output(ev.text_content(content) if content else [], told)
     if not isinstance(output, str):
         return Output([])
+    cell = read_cell(output) if tool_name in CELLS else None
+    if cell is not None:
+        body = output[len(cell.text) :]
+        return Output(ev.text_content(body) if body else [], cell.status, not cell.running, None, cell.text)
     body, exit_code = output, None
     status: str | None = None
     raw: Any = None
@@ -390,12 +419,13 @@ def _parts_output(name: str, parts: list[Any]) -> Output:
     status: str | None = "completed"
     raw = None
     first = content[0]["content"].get("text") if content else None
-    if name == "exec" and isinstance(first, str):  # a JavaScript cell
-        line = first.partition("\n")[0]
-        status = {"Script completed": "completed", "Script failed": "failed"}.get(line)
-        raw, content = first, content[1:]
-        if line.startswith("Script running"):
-            return Output(content, "in_progress", False, None, raw)
+    cell = read_cell(first) if name in CELLS and isinstance(first, str) else None
+    if cell is not None and isinstance(first, str):
+        rest = first[len(cell.text) :]
+        content = [*(ev.text_content(rest) if rest else []), *content[1:]]
+        return Output(content, cell.status, not cell.running, None, cell.text)
+    if name == "exec" and isinstance(first, str):
+        status = None
     elif isinstance(first, str):
         header = read_header(first)
         if header is not None and header.text == first:

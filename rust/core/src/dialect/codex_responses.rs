@@ -73,6 +73,8 @@ const AGENT_TOOLS: [&str; 8] = [
     "resume_agent",
     "list_agents",
 ];
+/// Tools that answer with the header of a JavaScript cell.
+const CELLS: [&str; 2] = ["exec", "wait"];
 /// How many texts may wait for their twin.
 const TWINS: usize = 32;
 
@@ -592,6 +594,43 @@ fn read_header(text: &str) -> Option<Header> {
     }
 }
 
+/// The header of a JavaScript cell.
+struct Cell {
+    /// Its length in bytes.
+    length: usize,
+    status: Option<&'static str>,
+}
+
+impl Cell {
+    fn is_running(&self) -> bool {
+        self.status == Some("in_progress")
+    }
+}
+
+/// The lines above `Output:` of a JavaScript cell, if the text begins with them. Without any output they are all of it,
+/// and then they stand as a text, not as a part.
+fn read_cell(text: &str) -> Option<Cell> {
+    let (line, mut rest) = text.split_once('\n')?;
+    let status = match line {
+        "Script terminated" => None,
+        "Script failed" => Some("failed"),
+        "Script completed" => Some("completed"),
+        _ if line.starts_with("Script running with cell ID ") => Some("in_progress"),
+        _ => return None,
+    };
+    if rest.starts_with("Wall time ") {
+        rest = rest.split_once('\n')?.1;
+    }
+    let body = rest.strip_prefix("Output:")?;
+    let body = if body.is_empty() {
+        body
+    } else {
+        body.strip_prefix('\n')?
+    };
+    let length = text.len() - body.len();
+    Some(Cell { length, status })
+}
+
 fn integer(text: &str) -> Option<i64> {
     match text.strip_prefix('-') {
         Some(digits) => shapes::number(digits).map(|number| -number),
@@ -622,6 +661,19 @@ fn read_output<'a>(name: &str, output: Option<Value<'a>>) -> Output<'a> {
     let Some(text) = output.text() else {
         return Output::default();
     };
+    if let Some(cell) = CELLS
+        .contains(&tool_name)
+        .then(|| read_cell(&text))
+        .flatten()
+    {
+        return Output {
+            status: cell.status,
+            running: cell.is_running(),
+            raw: Some(piece(&text, 0, cell.length).into()),
+            content: content(filled(Some(piece(&text, cell.length, text.len())))),
+            exit_code: None,
+        };
+    }
     let (mut start, mut exit_code) = (0, None);
     while let Some(header) = read_header(&text[start..]) {
         // 0.142 prints one above the other
@@ -699,19 +751,22 @@ fn parts_output<'a>(name: &str, parts: Value<'a>) -> Output<'a> {
     let Some(Content::Text(first)) = output.content.first().cloned() else {
         return output;
     };
-    if name == "exec" {
-        // a JavaScript cell
-        let line = first.split_once('\n').map_or(&*first, |(line, _)| line);
-        output.status = match line {
-            "Script completed" => Some("completed"),
-            "Script failed" => Some("failed"),
-            _ => None,
-        };
-        if line.starts_with("Script running") {
-            output.status = Some("in_progress");
-            output.running = true;
+    if let Some(cell) = CELLS.contains(&name).then(|| read_cell(&first)).flatten() {
+        output.status = cell.status;
+        output.running = cell.is_running();
+        output.raw = Some(piece(&first, 0, cell.length).into());
+        if cell.length < first.len() {
+            output.content[0] = Content::Text(piece(&first, cell.length, first.len()));
+        } else {
+            output.content.remove(0);
         }
-    } else if read_header(&first).is_none_or(|header| header.length != first.len()) {
+        return output;
+    }
+    if name == "exec" {
+        output.status = None;
+        return output;
+    }
+    if read_header(&first).is_none_or(|header| header.length != first.len()) {
         return output;
     }
     output.content.remove(0);
