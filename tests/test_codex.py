@@ -295,6 +295,20 @@ def test_plain_text_is_a_failure_of_mcp_servers_only(space: str, ok: bool | None
     assert [(call["ok"], call["result"]) for call in run["tool_calls"]] == [(ok, "Sleep completed.")]
 
 
+@pytest.mark.parametrize(
+    ("output", "ok"),
+    [
+        ('Wall time: 0.0025 seconds\nOutput:\n[{"type":"text","text":"aaa…900 tokens truncated…"},{"ty', True),
+        ("Wall time: 0.0025 seconds\nOutput:", True),
+        ("user rejected MCP tool call", False),
+    ],
+)
+def test_an_answer_of_an_mcp_server_that_was_cut_or_is_empty_is_no_failure(output: str, ok: bool) -> None:
+    call = logged("response_item", type="function_call", namespace="mcp__tiny", name="say", arguments="{}", call_id="c")
+    answer = logged("response_item", type="function_call_output", call_id="c", output=output)
+    assert [call["ok"] for call in reduce(*OPEN, call, answer, *SAID, COMPLETE)["tool_calls"]] == [ok]
+
+
 @pytest.mark.parametrize("name", ["exec", "wait"])
 @pytest.mark.parametrize(
     ("line", "ok", "status"),
