@@ -300,6 +300,8 @@ def test_plain_text_is_a_failure_of_mcp_servers_only(space: str, ok: bool | None
     [
         ('Wall time: 0.0025 seconds\nOutput:\n[{"type":"text","text":"aaa…900 tokens truncated…"},{"ty', True),
         ("Wall time: 0.0025 seconds\nOutput:", True),
+        ('[{"type":"text","text":"aaa…900 tokens truncated…"},{"ty', True),
+        ("Wall time: 0.0025 seconds\nOutput:\nWarning: truncated output (original token count: 9)\n\n[{", True),
         ("user rejected MCP tool call", False),
     ],
 )

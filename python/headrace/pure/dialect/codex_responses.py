@@ -401,9 +401,9 @@ def read_output(name: str, output: Any) -> Output:
     elif exit_code is not None:
         status = "completed" if exit_code == 0 else "failed"
     elif mcp:
-        # only an answer of the server is JSON, which may be cut in the middle, or nothing below a header; the harness
-        # tells its own errors in plain text
-        answered = body[:1] in ("{", "[") or (raw is not None and not body)
+        # only an answer of the server is JSON, which may be cut in the middle, or has a header; the harness tells its
+        # own errors in plain text
+        answered = raw is not None or body[:1] in ("{", "[")
         status = "completed" if answered else "failed"
         blocks = shapes.parts_content(value)
         if blocks:

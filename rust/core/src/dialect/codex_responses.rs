@@ -715,9 +715,9 @@ fn read_output<'a>(name: &str, output: Option<Value<'a>>) -> Output<'a> {
     if let Some(code) = exit_code {
         status = Some(of_code(code));
     } else if mcp {
-        // only an answer of the server is JSON, which may be cut in the middle, or nothing below a header; the harness
-        // tells its own errors in plain text
-        let answered = body.starts_with(['{', '[']) || (start > 0 && body.is_empty());
+        // only an answer of the server is JSON, which may be cut in the middle, or has a header; the harness tells its
+        // own errors in plain text
+        let answered = start > 0 || body.starts_with(['{', '[']);
         status = Some(if answered { "completed" } else { "failed" });
         let answer = value.filter(|value| value.is_object() || value.is_array());
         let blocks = shapes::parts_content(answer);
