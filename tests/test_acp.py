@@ -115,6 +115,22 @@ def test_version_2_tells_the_usage_of_a_turn_where_it_ends(engine: Any) -> None:
     assert run["usage"]["run"]["prompt_tokens"] == 10
 
 
+def test_version_2_says_its_last_reason_again_and_that_is_no_other_turn(engine: Any) -> None:
+    running, idle = update("state_update", state="running"), update("state_update", state="idle", stopReason="end_turn")
+    idle["params"]["update"]["usage"] = {"totalTokens": 12, "inputTokens": 10, "outputTokens": 2}
+    events, run = read(engine, hello(version=2), NEW, idle, answer(2), running, says("So", messageId="m"), idle, idle)
+    assert [state["phase"] for state in states(events, "turn")] == ["start", "end"]
+    assert run["usage"]["run"]["prompt_tokens"] == 10
+
+
+def test_version_2_says_why_a_turn_failed(engine: Any) -> None:
+    error = {"code": -32603, "message": "The provider is overloaded"}
+    idle = update("state_update", state="idle", stopReason="error", error=error)
+    _, run = read(engine, hello(version=2), NEW, answer(2), update("state_update", state="running"), idle)
+    assert run["verdict"]["outcome"] == "failed"
+    assert [error["message"] for error in run["errors"]] == ["The provider is overloaded"]
+
+
 def test_version_2_waits_for_idle(engine: Any) -> None:
     _, run = read(
         engine, hello(version=2), NEW, answer(2), update("state_update", state="running"), says("So", messageId="m")

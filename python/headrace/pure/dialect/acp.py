@@ -395,8 +395,14 @@ class Mapper:
             self._begin(stamp)
             return None
         if state == "idle" and reason is not None:
+            if not self.running:  # a snapshot may carry the last reason
+                return "session state again"
             self._use(update, stamp)
-            self._stop(reason, stamp)
+            error = update.get("error")  # beside "error" (schema 1.11 on)
+            if reason == "error" and isinstance(error, dict):
+                self._fail(error)
+            else:
+                self._stop(reason, stamp)
             return None
         return "session state"
 

@@ -685,9 +685,16 @@ impl Acp {
                 self.begin(stamp, out);
                 Outcome::Mapped
             }
+            (Some("idle"), Some(_)) if !self.running => {
+                Outcome::Ignored("session state again") // a snapshot may carry the last reason
+            }
             (Some("idle"), Some(reason)) => {
                 self.use_of(Some(update), stamp, out);
-                self.stop(reason, stamp, out);
+                let error = update.get("error"); // beside "error" (schema 1.11 on)
+                match error.filter(|error| *reason == *"error" && error.is_object()) {
+                    Some(error) => self.fail(error, out),
+                    None => self.stop(reason, stamp, out),
+                }
                 Outcome::Mapped
             }
             _ => Outcome::Ignored("session state"),
