@@ -311,6 +311,20 @@ def test_an_answer_of_an_mcp_server_that_was_cut_or_is_empty_is_no_failure(outpu
     assert [call["ok"] for call in reduce(*OPEN, call, answer, *SAID, COMPLETE)["tool_calls"]] == [ok]
 
 
+def test_a_call_whose_end_says_nothing_has_the_result_that_the_model_saw() -> None:
+    call = logged("response_item", type="function_call", name="exec_command", arguments="{}", call_id="c-1")
+    item = {"type": "CommandExecution", "id": "c-1", "command": ["rm"], "status": "declined"}
+    output = logged("response_item", type="function_call_output", call_id="c-1", output="rejected by user")
+    silent, told = event("item_completed", item=item), event("item_completed", item={**item, "stderr": "no"})
+    for records, result in (
+        ([silent, output], "rejected by user"),
+        ([output, silent], "rejected by user"),
+        ([told, output], "no"),
+    ):
+        run = reduce(*OPEN, call, *records, *SAID, COMPLETE)
+        assert [(call["ok"], call["result"]) for call in run["tool_calls"]] == [(False, result)]
+
+
 @pytest.mark.parametrize("name", ["exec", "wait"])
 @pytest.mark.parametrize(
     ("line", "ok", "status"),

@@ -70,6 +70,7 @@ class Responses:
     def __init__(self, out: Emitter) -> None:
         self.out = out
         self.names: dict[str, str] = {}  # call id: name of the tool, until its output
+        self.silent: list[str] = []  # ids of calls that an event ended without a word, until their output
         self.searches = 0
         self.waiting: dict[str, list[str]] = {"item": [], "event": []}  # texts without their twin of the other family
         self.alone = 0  # characters of the last thing said, if it was an answer that no event told
@@ -101,6 +102,7 @@ class Responses:
 
     def start(self) -> None:
         """A turn begins."""
+        self.silent.clear()
         for texts in self.waiting.values():
             texts.clear()
         self.alone = 0
@@ -188,6 +190,12 @@ class Responses:
             shown = self.out.update(call_id, stamp, status=status, done=True, raw_output=found)
             return None if shown else "output again"
         output = read_output(name, item.get("output"))
+        if call_id in self.silent:
+            self.silent.remove(call_id)
+            if output.content:
+                raw = ... if output.raw is None else output.raw
+                self.out.update(call_id, stamp, done=False, content=output.content, raw_output=raw, again=True)
+                return None
         shown = self.out.update(
             call_id,
             stamp,

@@ -246,6 +246,8 @@ class Mapper:
         if not self.out.knows(call_id):
             shapes.announce(self.out, kind, name, item, call_id, stamp)
         shapes.settle(self.out, kind, item, call_id, stamp, again=True)
+        if shapes.is_silent(kind, item):
+            self.responses.silent.append(call_id)
         return None
 
     # ------------------------------------------------------------ usage, compaction

@@ -242,6 +242,12 @@ def settle(out: Emitter, kind: str, item: Item, call_id: str, stamp: Stamp, *, a
     )
 
 
+def is_silent(kind: str, item: Item) -> bool:
+    """Whether the end of a call says nothing of what it gave: then its output does."""
+    keys = ("aggregated_output", "aggregatedOutput", "stdout", "stderr")
+    return kind not in ("mcp", "dynamic") and not any(text(item.facts.get(key)) for key in keys)
+
+
 def amend(out: Emitter, item: Item, call_id: str, stamp: Stamp) -> None:
     """The changes of a patch that is still being written: each time there are more of them."""
     content, locations = blocks_of_changes(changes_of(item.facts.get("changes")))

@@ -140,6 +140,8 @@ pub(super) enum Family {
 pub(super) struct Responses {
     /// Name of the tool by call id, until its output.
     names: HashMap<String, String>,
+    /// Ids of calls that an event ended without a word, until their output.
+    pub silent: Vec<String>,
     searches: u64,
     /// Texts without their twin of the other family: of items, of events.
     waiting: [Vec<String>; 2],
@@ -209,6 +211,7 @@ impl Responses {
 
     /// A turn begins.
     pub fn start(&mut self) {
+        self.silent.clear();
         self.waiting = Default::default();
         self.alone = 0;
         self.said = false;
@@ -398,6 +401,21 @@ impl Responses {
             }
         } else {
             let output = read_output(&name, item.get("output"));
+            let silent = self.silent.iter().position(|other| *other == *id);
+            if let Some(at) = silent {
+                self.silent.remove(at);
+                if !output.content.is_empty() {
+                    let update = Update {
+                        done: Some(false),
+                        content: output.content,
+                        raw_output: output.raw,
+                        again: true,
+                        ..Update::new(id, None)
+                    };
+                    out.update(update, stamp);
+                    return Outcome::Mapped;
+                }
+            }
             let mut update = Update {
                 done: Some(!output.running),
                 content: output.content,

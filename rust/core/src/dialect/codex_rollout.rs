@@ -407,6 +407,9 @@ impl Rollout {
         if !out.knows(&id) {
             shapes::announce(out, what, name, item, id.clone(), stamp);
         }
+        if shapes::is_silent(what, item) {
+            self.responses.silent.push(id.to_string());
+        }
         shapes::settle(out, what, item, id, stamp, true);
         Outcome::Mapped
     }

@@ -353,6 +353,13 @@ pub(super) fn settle(
     out.update(update, stamp)
 }
 
+/// Whether the end of a call says nothing of what it gave: then its output does.
+pub(super) fn is_silent(what: What, item: &Item<'_>) -> bool {
+    let keys = ["aggregated_output", "aggregatedOutput", "stdout", "stderr"];
+    let said = |key: &&str| filled(item.facts.text_of(key)).is_some();
+    !matches!(what, What::Mcp | What::Dynamic) && !keys.iter().any(said)
+}
+
 /// The changes of a patch that is still being written: each time there are more of them.
 pub(super) fn amend(out: &mut Emitter<'_>, item: &Item<'_>, id: Text<'_>, stamp: &Stamp<'_>) {
     let (content, locations) = blocks_of_changes(changes_of(item.facts.get("changes")));
