@@ -434,7 +434,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.total: list[int | None] | None = None  # input, cached and output tokens so far
-        self.counted = self.total  # as the last token count printed them
+        self.counted: list[int | None] | None = None  # as the last token count printed them
         self.ahead = False  # records told calls that no token count has repeated yet
 
     def know(self, total: dict[str, Any]) -> None:
