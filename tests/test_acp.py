@@ -107,6 +107,30 @@ def test_version_2_ends_a_turn_by_state_and_not_by_an_answer(engine: Any) -> Non
     assert [state["phase"] for state in states(events, "turn")] == ["start", "end"]
 
 
+def test_version_2_tells_the_usage_of_a_turn_where_it_ends(engine: Any) -> None:
+    used = {"totalTokens": 12, "inputTokens": 10, "outputTokens": 2}
+    running, idle = update("state_update", state="running"), update("state_update", state="idle", stopReason="end_turn")
+    idle["params"]["update"]["usage"] = used
+    _, run = read(engine, hello(version=2), NEW, answer(2), running, says("So", messageId="m"), idle)
+    assert run["usage"]["run"]["prompt_tokens"] == 10
+
+
+def test_version_2_says_its_last_reason_again_and_that_is_no_other_turn(engine: Any) -> None:
+    running, idle = update("state_update", state="running"), update("state_update", state="idle", stopReason="end_turn")
+    idle["params"]["update"]["usage"] = {"totalTokens": 12, "inputTokens": 10, "outputTokens": 2}
+    events, run = read(engine, hello(version=2), NEW, idle, answer(2), running, says("So", messageId="m"), idle, idle)
+    assert [state["phase"] for state in states(events, "turn")] == ["start", "end"]
+    assert run["usage"]["run"]["prompt_tokens"] == 10
+
+
+def test_version_2_says_why_a_turn_failed(engine: Any) -> None:
+    error = {"code": -32603, "message": "The provider is overloaded"}
+    idle = update("state_update", state="idle", stopReason="error", error=error)
+    _, run = read(engine, hello(version=2), NEW, answer(2), update("state_update", state="running"), idle)
+    assert run["verdict"]["outcome"] == "failed"
+    assert [error["message"] for error in run["errors"]] == ["The provider is overloaded"]
+
+
 def test_version_2_waits_for_idle(engine: Any) -> None:
     _, run = read(
         engine, hello(version=2), NEW, answer(2), update("state_update", state="running"), says("So", messageId="m")
@@ -239,6 +263,38 @@ def test_what_the_client_could_not_do_in_a_merged_log_is_no_failure(engine: Any)
         assert (run["verdict"]["outcome"], run["errors"]) == ("completed", [])
         _, run = read(engine, *merged({"outcome": "selected", "optionId": "yes"}, *rest)[:-1], fails(2, -32603, "500"))
         assert [error["message"] for error in run["errors"]] == ["500"]
+
+
+def test_a_turn_that_the_client_cancelled_is_cancelled_though_the_agent_says_that_it_ended(engine: Any) -> None:
+    """Copilot (github/copilot-cli#4561), goose and OpenCode have answered end_turn."""
+    log = merged({"outcome": "selected", "optionId": "yes"}, says("I wi"))
+    cancel = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": SESSION}}
+    _, run = read(engine, *log[:-1], cancel, log[-1])
+    assert run["verdict"]["outcome"] == "cancelled"
+    again = [
+        request(9, "session/prompt", sessionId=SESSION, prompt=[]),
+        says("Done."),
+        answer(9, stopReason="end_turn"),
+    ]
+    for last in ([], [cancel]):  # a cancel that came too late
+        _, run = read(engine, *log[:-1], cancel, log[-1], *again, *last)
+        assert run["verdict"]["outcome"] == "completed"
+
+
+def test_a_turn_that_ended_in_an_error_says_so(engine: Any) -> None:
+    """DeepSeek-Reasonix has a stop reason that the protocol has not (esengine/DeepSeek-Reasonix#8241)."""
+    _, run = read(engine, hello(), NEW, says("I wi"), answer(2, stopReason="error"))
+    assert run["verdict"]["outcome"] == "failed"
+
+
+def test_a_refusal_of_a_call_is_not_the_model_s(engine: Any) -> None:
+    """The first adapter for Claude answered a rejected call with "refusal" (claude-agent-acp#151)."""
+    asked = asks(7, "c1", title="rm", kind="execute")
+    failed = update("tool_call_update", toolCallId="c1", status="failed")
+    _, run = read(engine, hello(), NEW, asked, failed, answer(2, stopReason="refusal"))
+    assert run["verdict"]["outcome"] == "denied"
+    _, run = read(engine, hello(), NEW, says("I can't."), answer(2, stopReason="refusal"))
+    assert run["verdict"]["outcome"] == "failed"
 
 
 def test_the_client_alone_tells_the_prompts(engine: Any) -> None:

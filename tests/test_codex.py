@@ -155,3 +155,227 @@ def test_each_run_of_a_file_begins_one_turn(era: str) -> None:
     updates = [event["update"] for event in events]
     turns = [update["phase"] for update in updates if update.get("state") == "turn"]
     assert turns.count("start") == 2
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Your workspace is out of credits. Add credits to continue.",
+        "You hit your spend cap set by the owner of your workspace. Ask an owner to increase your spend cap.",
+        "Error running remote compact task: You've hit your usage limit. Try again later.",
+        "Error running remote compact task: Codex ran out of room in the model's context window. Start a new thread.",
+    ],
+)
+def test_a_cap_of_a_workspace_or_of_a_compaction_is_a_limit(message: str) -> None:
+    assert reduce(*STARTED, {"type": "turn.failed", "error": {"message": message}})["verdict"]["outcome"] == "limit"
+
+
+def test_a_patch_has_all_of_its_changes_though_it_was_told_while_it_was_written() -> None:
+    def patch(kind: str, status: str, *paths: str) -> dict[str, Any]:
+        changes = [{"path": path, "kind": "add", "diff": "x\n"} for path in paths]
+        return {"type": kind, "item": {"id": "item_0", "type": "file_change", "changes": changes, "status": status}}
+
+    run = reduce(
+        *STARTED,
+        patch("item.updated", "in_progress", "/a"),
+        patch("item.updated", "in_progress", "/a", "/b"),
+        patch("item.completed", "completed", "/a", "/b"),
+        DONE,
+    )
+    [call] = run["tool_calls"]
+    assert [change["path"] for change in call["input"]["changes"]] == ["/a", "/b"]
+    assert (call["ok"], call["result"]) == (True, None)
+
+
+THREAD = "019c0000-0000-7000-8000-000000000001"
+
+
+def logged(kind: str, **payload: Any) -> dict[str, Any]:
+    return {"timestamp": "2026-01-01T00:00:00.000Z", "type": kind, "payload": payload}
+
+
+def event(kind: str, **facts: Any) -> dict[str, Any]:
+    return logged("event_msg", type=kind, **facts)
+
+
+def message(role: str, text: str) -> dict[str, Any]:
+    part = "output_text" if role == "assistant" else "input_text"
+    return logged("response_item", type="message", role=role, content=[{"type": part, "text": text}])
+
+
+OPEN = [logged("session_meta", id=THREAD, cli_version="0.155.0"), event("task_started", turn_id="t-1")]
+SAID = [message("assistant", "Hi."), event("agent_message", message="Hi.")]
+COMPLETE = event("task_complete", turn_id="t-1", last_agent_message="Hi.")
+
+
+def tokens(number: int) -> dict[str, int]:
+    return {"input_tokens": number, "cached_input_tokens": 0, "output_tokens": number // 10, "total_tokens": number}
+
+
+def metered(response: str, sum_so_far: int, used: int = 100) -> dict[str, Any]:
+    total = tokens(sum_so_far)
+    return logged("token_usage_record", response_id=response, usage=tokens(used), thread_token_usage=total)
+
+
+def counted(sum_so_far: int, last: int = 100) -> dict[str, Any]:
+    return event("token_count", info={"total_token_usage": tokens(sum_so_far), "last_token_usage": tokens(last)})
+
+
+def test_a_model_call_with_a_usage_record_is_counted_once_after_a_compaction_too() -> None:
+    # the token counts leave the compaction out, so their sums lag behind for the rest of the thread
+    first, compaction = metered("r-1", 100), [metered("r-3", 300), logged("compacted", message="")]
+    before = [first, counted(100), first, counted(100), metered("r-2", 200), counted(200), *compaction]
+    resumed = [event("task_started", turn_id="t-2"), metered("r-4", 400), counted(200), metered("r-5", 500)]
+    run = reduce(*OPEN, *before, counted(200, 0), counted(200, 0), COMPLETE, *resumed, counted(300), *SAID, COMPLETE)
+    usage = run["usage"]
+    assert (usage["calls"]["count"], usage["calls"]["prompt_tokens"]) == (5, 500)
+    assert usage["run"]["prompt_tokens"] == 500
+
+
+def test_a_thread_that_goes_on_in_a_version_with_usage_records_keeps_what_it_used_before() -> None:
+    run = reduce(*OPEN, counted(100), counted(100), metered("r-2", 200), counted(200), *SAID, COMPLETE)
+    assert (run["usage"]["calls"]["count"], run["usage"]["calls"]["prompt_tokens"]) == (2, 200)
+
+
+def test_a_context_that_is_full_is_no_model_call_and_takes_nothing_back() -> None:
+    full = {**tokens(0), "total_tokens": 272000}
+    mark = event("token_count", info={"total_token_usage": full, "last_token_usage": full})
+    error = event("error", message="Codex ran out of room in the model's context window.")
+    usage = reduce(*OPEN, counted(100), mark, error)["usage"]
+    assert (usage["calls"]["count"], usage["run"]["prompt_tokens"]) == (1, 100)
+
+
+@pytest.mark.parametrize("info", ["thread_rollback_failed", {"active_turn_not_steerable": {"turn_kind": "review"}}])
+def test_a_request_that_went_wrong_beside_the_turn_does_not_fail_it(info: Any) -> None:
+    error = event("error", message="num_turns must be >= 1", codex_error_info=info)
+    for records in ([error, *SAID, COMPLETE], [*SAID, COMPLETE, error]):
+        run = reduce(*OPEN, *records)
+        assert (run["verdict"]["outcome"], run["errors"]) == ("completed", [])
+
+
+def test_an_image_that_the_provider_made_is_a_call_that_went_well() -> None:
+    made = {"status": "generating", "revised_prompt": "A cat", "result": "Zm9v"}
+    item = logged("response_item", type="image_generation_call", id="ig-1", **made)
+    end = event("image_generation_end", call_id="ig-1", **made)
+    for records in ([item, end], [end, item], [item], [end]):
+        run = reduce(*OPEN, *records, *SAID, COMPLETE)
+        assert [(call["name"], call["ok"]) for call in run["tool_calls"]] == [("image_generation", True)]
+        assert run["report"]["unknown"] == {}
+
+
+def test_items_of_extensions_are_calls_and_keep_what_the_model_asked_for() -> None:
+    def ended(item_id: str, kind: str, **facts: Any) -> dict[str, Any]:
+        return event("item_completed", item={"type": "Extension", "id": item_id, "kind": kind, **facts})
+
+    asked = '{"search_query":[{"q":"rust"}]}'
+    records = [
+        logged("response_item", type="function_call", namespace="web", name="run", arguments=asked, call_id="c-1"),
+        ended("c-1", "web.search", query="rust", action={"type": "search", "query": "rust"}, results=[]),
+        ended("e-1", "web.search", query="cargo", action={"type": "search", "query": "cargo"}, results=[]),
+        ended("e-2", "clock.sleep", durationMs=1500),
+        ended("e-3", "image_gen.generation", status="completed", result="", failure=None),
+        ended("e-4", "image_gen.generation", status="completed", result="", failure={"message": "refused"}),
+    ]
+    run = reduce(*OPEN, *records, *SAID, COMPLETE)
+    assert [(call["name"], call["input"], call["ok"]) for call in run["tool_calls"]] == [
+        ("run", {"search_query": [{"q": "rust"}]}, True),
+        ("web.search", {"query": "cargo"}, True),
+        ("clock.sleep", None, True),
+        ("image_gen.generation", None, True),
+        ("image_gen.generation", None, False),
+    ]
+    assert run["report"]["unknown"] == {}
+
+
+@pytest.mark.parametrize(("space", "ok"), [("clock", None), ("codex_app", None), ("mcp__tiny", False)])
+def test_plain_text_is_a_failure_of_mcp_servers_only(space: str, ok: bool | None) -> None:
+    call = logged("response_item", type="function_call", namespace=space, name="sleep", arguments="{}", call_id="c-1")
+    output = logged("response_item", type="function_call_output", call_id="c-1", output="Sleep completed.")
+    run = reduce(*OPEN, call, output, *SAID, COMPLETE)
+    assert [(call["ok"], call["result"]) for call in run["tool_calls"]] == [(ok, "Sleep completed.")]
+
+
+@pytest.mark.parametrize(
+    ("output", "ok"),
+    [
+        ('Wall time: 0.0025 seconds\nOutput:\n[{"type":"text","text":"aaa…900 tokens truncated…"},{"ty', True),
+        ("Wall time: 0.0025 seconds\nOutput:", True),
+        ('[{"type":"text","text":"aaa…900 tokens truncated…"},{"ty', True),
+        ("Wall time: 0.0025 seconds\nOutput:\nWarning: truncated output (original token count: 9)\n\n[{", True),
+        ("user rejected MCP tool call", False),
+    ],
+)
+def test_an_answer_of_an_mcp_server_that_was_cut_or_is_empty_is_no_failure(output: str, ok: bool) -> None:
+    call = logged("response_item", type="function_call", namespace="mcp__tiny", name="say", arguments="{}", call_id="c")
+    answer = logged("response_item", type="function_call_output", call_id="c", output=output)
+    assert [call["ok"] for call in reduce(*OPEN, call, answer, *SAID, COMPLETE)["tool_calls"]] == [ok]
+
+
+def test_a_call_whose_end_says_nothing_has_the_result_that_the_model_saw() -> None:
+    call = logged("response_item", type="function_call", name="exec_command", arguments="{}", call_id="c-1")
+    item = {"type": "CommandExecution", "id": "c-1", "command": ["rm"], "status": "declined"}
+    output = logged("response_item", type="function_call_output", call_id="c-1", output="rejected by user")
+    silent, told = event("item_completed", item=item), event("item_completed", item={**item, "stderr": "no"})
+    for records, result in (
+        ([silent, output], "rejected by user"),
+        ([output, silent], "rejected by user"),
+        ([told, output], "no"),
+    ):
+        run = reduce(*OPEN, call, *records, *SAID, COMPLETE)
+        assert [(call["ok"], call["result"]) for call in run["tool_calls"]] == [(False, result)]
+
+
+@pytest.mark.parametrize("name", ["exec", "wait"])
+@pytest.mark.parametrize(
+    ("line", "ok", "status"),
+    [
+        ("Script completed", True, "completed"),
+        ("Script failed", False, "failed"),
+        ("Script running with cell ID 7", None, "in_progress"),
+    ],
+)
+def test_a_code_cell_says_how_it_ended_with_and_without_output(
+    name: str, line: str, ok: bool | None, status: str
+) -> None:
+    head = f"{line}\nWall time 0.1 seconds\nOutput:\n"
+    call = logged("response_item", type="custom_tool_call", name=name, input="text(1)", call_id="c-1")
+    parts = [{"type": "input_text", "text": head}, {"type": "input_text", "text": "1"}]
+    for output, text in ((head, None), (f"{head}1", "1"), (parts, "1")):
+        answer = logged("response_item", type="custom_tool_call_output", call_id="c-1", output=output)
+        run = reduce(*OPEN, call, answer, *SAID, COMPLETE)
+        told = [(call["ok"], call["status"], call["result"]) for call in run["tool_calls"]]
+        assert told == [(ok, status, text)]
+
+
+def test_a_tool_of_the_client_says_whether_it_failed() -> None:
+    call = logged("response_item", type="function_call", name="lookup", arguments="{}", call_id="c-1")
+    answer = {"call_id": "c-1", "tool": "lookup", "content_items": [], "success": False, "error": "no such ticket"}
+    output = logged("response_item", type="function_call_output", call_id="c-1", output="failed")
+    run = reduce(*OPEN, call, event("dynamic_tool_call_response", **answer), output, *SAID, COMPLETE)
+    assert [(call["ok"], call["result"]) for call in run["tool_calls"]] == [(False, "no such ticket")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<hook_prompt hook_run_id="r-1">Go on.</hook_prompt>',
+        '<codex_internal_context source="goal">Go on.</codex_internal_context>',
+        "<goal_context>\nGo on.\n</goal_context>",
+        "Warning: apply_patch was requested via shell. Use the apply_patch tool instead of exec_command.",
+    ],
+)
+def test_what_the_harness_tells_the_model_as_a_user_is_no_prompt(text: str) -> None:
+    run = reduce(OPEN[0], message("user", "Hi"), *SAID, message("user", text), *SAID[:1])
+    assert [part["text"] for part in run["messages"] if part["role"] == "user"] == ["Hi"]
+
+
+def test_a_plan_is_the_answer_of_a_turn_that_says_nothing_else() -> None:
+    def told(method: str, **params: Any) -> dict[str, Any]:
+        return {"method": method, "params": {"threadId": "t-1", **params}}
+
+    started = told("turn/started", turn={"id": "u-1", "status": "inProgress"})
+    ended = told("turn/completed", turn={"id": "u-1", "status": "completed"})
+    plan = told("item/completed", item={"type": "plan", "id": "p-1", "text": "# Plan"})
+    text = told("item/completed", item={"type": "agentMessage", "id": "m-1", "text": "See the plan."})
+    assert reduce(started, plan, ended)["final_text"] == "# Plan"
+    assert reduce(started, plan, text, ended)["texts"] == ["See the plan."]

@@ -110,6 +110,11 @@ def test_the_text_says_how_it_ended(text: str, outcome: str) -> None:
     assert (run.verdict.outcome, run.errors[0]["message"]) == (outcome, text)
 
 
+def test_the_text_says_how_it_ended_behind_lines_of_stderr_too() -> None:
+    run = headrace.reduce(lines(assistant("One moment."), "a warning", "Max number of steps reached: 3"), exit_code=1)
+    assert run.verdict.outcome == "limit"
+
+
 def test_a_stream_of_nothing_but_the_failure_is_still_kimi() -> None:
     run = headrace.reduce(lines("Interrupted by user"), exit_code=1)
     assert (run.dialect, run.verdict.outcome) == ("kimi", "cancelled")
@@ -366,6 +371,18 @@ def test_a_step_that_is_tried_again_is_taken_back_and_counted_once() -> None:
     assert run.usage["calls"] == {
         "count": 1, "prompt_tokens": 40, "completion_tokens": 2, "cached_tokens": 30, "cost_usd": None
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_turn_whose_answer_was_cut_by_the_cap_of_the_output_is_at_its_limit(told: bool) -> None:
+    records = [
+        flat("turn.prompt", input=[], origin={"kind": "user"}),
+        step("step.begin", uuid="u-1"),
+        step("content.part", stepUuid="u-1", part={"type": "text", "text": "Half an ans"}),
+        step("step.end", uuid="u-1", finishReason="max_tokens", usage=COUNTS),
+    ]
+    run = headrace.reduce(lines(*records, *[flat("turn.ended", turnId=0, reason="completed")] * told))
+    assert (run.verdict.outcome, run.verdict.reason) == ("limit", "max_tokens")
 
 
 def test_compaction_is_a_call_beside_the_loop() -> None:

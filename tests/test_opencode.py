@@ -148,6 +148,39 @@ def test_an_error_is_fatal_unless_the_work_goes_on() -> None:
     assert (run.verdict.outcome, run.errors[0]["message"], run.errors[0]["fatal"]) == ("failed", "Boom", True)
 
 
+def second(number: int, own: str, message: str = "msg_1", **state: Any) -> dict[str, Any]:
+    """A call as 2.0 prints it."""
+    told = {"status": "completed", "input": {}, "output": "out", "title": "shell", **state}
+    record = printed("tool", number, message, tool="shell", partID=f"prt_{number:03}", state=told)
+    record["part"]["id"] = own
+    return record
+
+
+def broken(kind: str, message: str, **facts: Any) -> dict[str, Any]:
+    error = {"type": kind, "message": message, **facts}
+    return {"type": "error", "timestamp": 1795977106954, "sessionID": "ses_1D", "error": error}
+
+
+def test_calls_of_the_second_version_stand_where_the_model_made_them_and_tell_their_exit_code() -> None:
+    used = {"input": 10, "output": 5, "reasoning": 3, "cache": {"read": 0, "write": 0}}
+    shell = second(13, "call_1", metadata={"metadata": {"exit": 2}, "content": []})
+    stream = [start(11), shell, printed("text", 12, text="Look."), finish(14, "tool-calls", **used)]
+    stream += [start(21, "msg_2"), printed("text", 22, "msg_2", text="Ok."), finish(23, message="msg_2", **used)]
+    run = headrace.reduce(lines(*stream))
+    assert [(c["id"], c["ok"], c["exit_code"]) for c in run.tool_calls] == [("call_1", False, 2)]
+    assert (run.texts, run.verdict.outcome) == (["Look.", "Ok."], "completed")
+    assert run.usage.calls["completion_tokens"] == 16  # the output leaves out the reasoning
+
+
+def test_a_failure_of_the_second_version_is_one_and_may_be_followed_by_more() -> None:
+    run = headrace.reduce(lines(broken("provider.no-route", "Model unavailable: a/b")))
+    assert (run.dialect, run.session_id, run.verdict.outcome) == ("opencode", "ses_1D", "failed")
+    assert [error["message"] for error in run.errors] == ["Model unavailable: a/b"]
+    assert outcome(start(1), broken("aborted", "Session interrupted: shutdown")) == "cancelled"
+    lost = broken("provider.transport", "ECONNRESET", status=200)
+    assert outcome(start(1), lost, start(2), printed("text", 3, text="Ok."), finish(4)) == "completed"
+
+
 # ---------------------------------------------------------------- stored sessions
 
 

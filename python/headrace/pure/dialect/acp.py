@@ -43,13 +43,14 @@ from .acp_shape import (
 
 NAME = "acp"
 
-#: how a prompt ended, by its stop reason; a refusal is the model's
+#: how a prompt ended, by its stop reason; a refusal is the model's; "error" is DeepSeek-Reasonix's word
 OUTCOMES = {
     "end_turn": "completed",
     "max_tokens": "limit",
     "max_turn_requests": "limit",
     "refusal": "failed",
     "cancelled": "cancelled",
+    "error": "failed",
 }
 #: error codes of answers to other requests than the prompt: no such method, bad params, no such thing, bad JSON
 OTHER_ERRORS = frozenset({-32700, -32601, -32602, -32600, -32002})
@@ -131,6 +132,7 @@ class Mapper:
         self.failure = False  # the harness has said, as a chunk, why this turn fails
         self.system_error = False  # codex: the thread is broken
         self.limit = False  # and a cap is the reason
+        self.called_off = False  # merged: the client has cancelled the turn
 
         self.run = 0  # number of the block without id
         self.place: tuple[str, str, str] | None = None  # session, thread and kind of its chunks; None: it has ended
@@ -327,7 +329,7 @@ class Mapper:
         if self.running:
             return
         self.running, self.ended, self.unfinished = True, False, False
-        self.failure = self.system_error = self.limit = False
+        self.failure = self.system_error = self.limit = self.called_off = False
         self.calls.begin()
         self.out.commit(None)
         self.out.next_turn()
@@ -342,13 +344,18 @@ class Mapper:
         self.out.state("turn", stamp, phase="end", outcome=outcome, reason=reason)
 
     def _stop(self, reason: str, stamp: Stamp) -> None:
-        """A prompt ended with a stop reason; "end_turn" is what failures and refused calls say as well."""
+        """A prompt ended with a stop reason; "end_turn" is what failures, cancelled turns (Copilot, goose and OpenCode
+        of 2026) and refused calls say as well. For a refused call Zed's adapter for Claude said "refusal" (0.10)."""
         outcome = OUTCOMES.get(reason, "completed")
         if outcome == "completed":
             if self.failure or self.system_error:
                 outcome = "limit" if self.limit else "failed"
+            elif self.called_off:
+                outcome = "cancelled"
             elif self.calls.refused:
                 outcome = "denied"
+        elif reason == "refusal" and self.calls.refused:
+            outcome = "denied"
         self._end(outcome, reason, stamp)
 
     def _fail(self, error: dict[str, Any]) -> None:
@@ -388,7 +395,14 @@ class Mapper:
             self._begin(stamp)
             return None
         if state == "idle" and reason is not None:
-            self._stop(reason, stamp)
+            if not self.running:  # a snapshot may carry the last reason
+                return "session state again"
+            self._use(update, stamp)
+            error = update.get("error")  # beside "error" (schema 1.11 on)
+            if reason == "error" and isinstance(error, dict):
+                self._fail(error)
+            else:
+                self._stop(reason, stamp)
             return None
         return "session state"
 
@@ -536,6 +550,7 @@ class Mapper:
             self.out.session_state(Stamp(), sessionId=session, cwd=text_of(params.get("cwd")))
             return None
         if method != PROMPT:
+            self.called_off = self.called_off or (method == "session/cancel" and self.running)
             return "request to the agent"
         if self.sessions and session not in self.sessions:
             if (key := request_id(value.get("id"))) in self.requests:
@@ -607,7 +622,7 @@ class Mapper:
         self.calls = Calls(self.out, NAME)
         self.named = self.echoes = False
         self.running = self.ended = self.unfinished = False
-        self.failure = self.system_error = self.limit = False
+        self.failure = self.system_error = self.limit = self.called_off = False
         self.sessions.clear()
         self.place = self.last = None
 

@@ -282,7 +282,9 @@ class Mapper:
             self.refused = item.get("status") == "declined"
             return None if shapes.settle(self.out, kind, shapes.Item(item), item_id, stamp) else "item again"
         self.refused = False
-        if record_kind == "item.updated":
+        if record_kind == "item.updated" and kind == "edit":
+            shapes.amend(self.out, shapes.Item(item), item_id, stamp)
+        elif record_kind == "item.updated":
             output = shapes.text(item.get("aggregated_output"))
             content = ev.text_content(output) if output else None
             self.out.update(item_id, stamp, status="in_progress", content=content)

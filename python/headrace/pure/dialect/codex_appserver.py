@@ -50,6 +50,19 @@ IGNORED = {
     "execCommandApproval": "request that an event tells too",
     "applyPatchApproval": "request that an event tells too",
     "elicitation/create": "request that an event tells too",
+    "item/tool/call": "request that an item tells too",
+    "modelProvider/authRecoveryStarted": "account",
+    "modelProvider/authRecoveryCompleted": "account",
+    "thread/environment/connected": "environment",
+    "thread/environment/disconnected": "environment",
+    "thread/queue/changed": "queue of prompts",
+    "thread/project/updated": "list of threads",
+    "thread/deleted": "list of threads",
+    "project/changed": "list of threads",
+    "rawResponse/completed": "raw item",
+    "model/verification": "notice of the provider",
+    "model/safetyBuffering/updated": "notice of the provider",
+    "turn/moderationMetadata": "notice of the provider",
     "sessionConfigured": "session of v1",
     "authStatusChange": "account",
     "loginChatGptComplete": "account",
@@ -125,13 +138,14 @@ def _version(agent: str) -> str | None:
 class Thread:
     """What is known of one thread."""
 
-    __slots__ = ("fatal", "meter", "open", "plan", "refused", "said")
+    __slots__ = ("fatal", "meter", "open", "plan", "proposal", "refused", "said")
 
     def __init__(self) -> None:
         self.meter = shapes.Meter()
         self.open: dict[str, str] = {}  # keys of the blocks that stream, and their kind
         self.plan: list[dict[str, str]] | None = None
         self.said = False  # the agent said something in this turn
+        self.proposal: str | None = None  # the plan that it proposed in this turn
         self.refused = False  # a call was refused, and no text or call came since
         self.fatal: str | None = None  # the error that ended the turn, as `error` told it
 
@@ -289,15 +303,17 @@ class Mapper:
         thread.open.clear()
         if method == "turn/started":
             thread.said = thread.refused = False
-            thread.fatal = None
+            thread.fatal = thread.proposal = None
             self.turns += 1
             if stamp.parent is None:
                 self.out.state("turn", stamp, phase="start")
             return None
+        status, error = shapes.text(turn.get("status")), turn.get("error")
         self._last_words(turn.get("items"), thread, stamp)
+        if not thread.said and thread.proposal is not None and status == "completed":
+            self.out.whole(ev.MESSAGE, thread.proposal, stamp)
         if stamp.parent is not None:
             return "end of a sub-agent's turn"
-        status, error = shapes.text(turn.get("status")), turn.get("error")
         outcome = {"completed": "completed", "interrupted": "cancelled"}.get(status or "", "failed")
         if outcome == "failed":
             error = error if isinstance(error, dict) else {}
@@ -349,9 +365,11 @@ class Mapper:
             child = shapes.text(item.get("agentThreadId"))
             if child is not None and item.get("kind") == "started":
                 self.agents.setdefault(child, ev.clean(item_id))
+        thread = self._thread(stamp)
+        if name == "plan" and done:  # plan mode: it is the turn's answer if that says nothing else
+            thread.proposal = shapes.kept(item.get("text")) or None
         if kind is None:
             return shapes.IGNORED_ITEMS.get(name, UNKNOWN)
-        thread = self._thread(stamp)
         if kind in shapes.CALLS:
             return self._call(kind, name, item, item_id, thread, done, stamp)
         if kind == "compaction":

@@ -31,6 +31,27 @@ IGNORED = {
     "list_skills_response": "skills",
     "thread_settings_applied": "settings",
     "thread_rolled_back": "rollback",
+    "thread_goal_updated": "goal",
+    "sub_agent_activity": "sub-agent activity",
+    "guardian_assessment": "automatic review",
+    "hook_started": "hook",
+    "hook_completed": "hook",
+    "patch_apply_updated": "output of a patch",
+    "dynamic_tool_call_request": "request that an item tells too",
+    "auth_recovery_started": "account",
+    "auth_recovery_completed": "account",
+    "environment_connected": "environment",
+    "environment_disconnected": "environment",
+    "thread_queue_changed": "queue of prompts",
+    "raw_response_completed": "raw item",
+    "safety_buffering": "notice of the provider",
+    "model_verification": "notice of the provider",
+    "turn_moderation_metadata": "notice of the provider",
+    "realtime_conversation_started": "realtime audio",
+    "realtime_conversation_realtime": "realtime audio",
+    "realtime_conversation_closed": "realtime audio",
+    "realtime_conversation_sdp": "realtime audio",
+    "realtime_conversation_list_voices_response": "realtime audio",
     "undo_started": "undo",
     "undo_completed": "undo",
     "entered_review_mode": "review mode",
@@ -66,7 +87,15 @@ AGENT_CALLS = {
     "collab_resume": "resume_agent",
 }
 #: what the calls of other events are, by the head of their name (which is the tool's name)
-CALL_KINDS = {"exec_command": "command", "patch_apply": "edit", "mcp_tool_call": "mcp", "web_search": "search"}
+CALL_KINDS = {
+    "exec_command": "command",
+    "patch_apply": "edit",
+    "mcp_tool_call": "mcp",
+    "web_search": "search",
+    "image_generation": "picture",
+}
+#: what went wrong beside the turn, with a request of the client: the turn goes on
+_BESIDE = frozenset({"thread_rollback_failed", "active_turn_not_steerable"})
 TOLD_LENGTH = 32  # how many texts of items may wait for the event that repeats them
 
 
@@ -297,7 +326,11 @@ class Events:
                 self.out.state("turn", stamp, phase="end", outcome=outcome, reason=reason)
             return None
         if kind == "error":
-            self.fail(shapes.text(msg.get("message")), msg.get("codex_error_info"), stamp)
+            message, info = shapes.text(msg.get("message")), msg.get("codex_error_info")
+            if (next(iter(info), None) if isinstance(info, dict) else info) not in _BESIDE:
+                self.fail(message, info, stamp)
+            elif message is not None:
+                self.out.error(message, stamp, fatal=False, notice=True)
             return None
         if kind in ("stream_error", "background_event"):
             return self._retry(kind, msg, stamp)

@@ -22,6 +22,8 @@ IGNORED = {
     "compaction": "compaction item",
     "compaction_summary": "compaction item",
     "context_compaction": "compaction item",
+    "compaction_trigger": "compaction item",
+    "configuration_update": "settings",
     "other": "other item",
 }
 CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"})
@@ -37,9 +39,17 @@ INJECTED = (
     "<skills_instructions>",
     "<user_shell_command>",
     "<user_action>",
+    "<hook_prompt ",
+    "<goal_context>",
+    "<codex_internal_context",
+    "<extension_context>",
+    "<external_",
     "<model_switch>",
     "<collaboration_mode>",
     "# AGENTS.md instructions for ",
+    "Warning: The maximum number of unified exec processes",
+    "Warning: apply_patch was requested via ",
+    "Warning: Your account was flagged for ",
     "[left out: ",  # what stands in recordings for such texts
 )
 #: tools whose output always has the header or the wrapper if they ran at all: without it they were refused
@@ -48,6 +58,8 @@ WITH_HEADER = frozenset({"shell", "shell_command", "exec_command", "write_stdin"
 AGENT_TOOLS = frozenset(
     {"spawn_agent", "send_input", "send_message", "wait", "wait_agent", "close_agent", "resume_agent", "list_agents"}
 )
+#: tools that answer with the header of a JavaScript cell
+CELLS = frozenset({"exec", "wait"})
 TWINS = 32  # how many texts may wait for their twin
 
 
@@ -58,6 +70,7 @@ class Responses:
     def __init__(self, out: Emitter) -> None:
         self.out = out
         self.names: dict[str, str] = {}  # call id: name of the tool, until its output
+        self.silent: list[str] = []  # ids of calls that an event ended without a word, until their output
         self.searches = 0
         self.waiting: dict[str, list[str]] = {"item": [], "event": []}  # texts without their twin of the other family
         self.alone = 0  # characters of the last thing said, if it was an answer that no event told
@@ -89,6 +102,7 @@ class Responses:
 
     def start(self) -> None:
         """A turn begins."""
+        self.silent.clear()
         for texts in self.waiting.values():
             texts.clear()
         self.alone = 0
@@ -112,6 +126,8 @@ class Responses:
             return self._output(kind, item, stamp)
         if kind == "web_search_call":
             return self._search(item, stamp)
+        if kind == "image_generation_call":
+            return self._picture(item, stamp)
         return IGNORED.get(kind, UNKNOWN)
 
     def _message(self, item: dict[str, Any], stamp: Stamp) -> Outcome:
@@ -164,7 +180,8 @@ class Responses:
     def _output(self, kind: str, item: dict[str, Any], stamp: Stamp) -> Outcome:
         call_id = shapes.text(item.get("call_id"))
         if call_id is None:
-            return UNKNOWN
+            # the app tells a thread so what another thread wants of it
+            return UNKNOWN if shapes.text(item.get("name")) is None else "output without a call"
         self.acted()
         name = self.names.pop(call_id, "")
         if kind == "tool_search_output":
@@ -173,6 +190,12 @@ class Responses:
             shown = self.out.update(call_id, stamp, status=status, done=True, raw_output=found)
             return None if shown else "output again"
         output = read_output(name, item.get("output"))
+        if call_id in self.silent:
+            self.silent.remove(call_id)
+            if output.content:
+                raw = ... if output.raw is None else output.raw
+                self.out.update(call_id, stamp, done=False, content=output.content, raw_output=raw, again=True)
+                return None
         shown = self.out.update(
             call_id,
             stamp,
@@ -198,6 +221,18 @@ class Responses:
         shapes.settle(self.out, "search", search, call_id, stamp)
         return None
 
+    def _picture(self, item: dict[str, Any], stamp: Stamp) -> Outcome:
+        """An image that the provider made: one item says all, and an event may say it again."""
+        call_id = shapes.text(item.get("id"))
+        if call_id is None:
+            return UNKNOWN
+        self.acted()
+        if self.out.knows(call_id):
+            return "call again"
+        shapes.announce(self.out, "picture", "image_generation", shapes.Item(item), call_id, stamp)
+        shapes.settle(self.out, "picture", shapes.Item(item), call_id, stamp)
+        return None
+
 
 def is_prompt(item: dict[str, Any]) -> bool:
     """True for a user message that a person wrote. 0.171 says so; before, the text tells, and a message without any
@@ -217,7 +252,7 @@ def is_prompt(item: dict[str, Any]) -> bool:
 
 class Call(NamedTuple):
     name: str | None
-    path: str  # the name with its namespace
+    path: str  # the name, with its namespace if that is an MCP server
     input: Any
     kind: str | None
     title: str | None
@@ -245,9 +280,11 @@ def read_call(kind: str, item: dict[str, Any]) -> Call:
             title = f"Edit {locations[0]['path']}" if len(locations) == 1 else "Apply patch"
         elif name != "apply_patch" and "command" in arguments:
             title = shapes.command_title(arguments["command"])
-    if space is not None and space.startswith("mcp__"):
+    path = name or ""
+    if space is not None and space.startswith("mcp__"):  # others are the harness's own: clock, web, image_gen ...
         title = shapes.mcp_title(space[5:], name)
-    return Call(name, f"{space}__{name}" if space else name or "", arguments, tool_kind, title, content, locations)
+        path = f"{space}__{path}"
+    return Call(name, path, arguments, tool_kind, title, content, locations)
 
 
 def _json(text: str) -> Any:
@@ -309,13 +346,36 @@ def read_header(text: str) -> Header | None:
         at = end + 1
 
 
+class Cell(NamedTuple):
+    text: str
+    status: str | None
+
+    @property
+    def running(self) -> bool:
+        return self.status == "in_progress"
+
+
+def read_cell(text: str) -> Cell | None:
+    """The lines above ``Output:`` of a JavaScript cell, if the text begins with them. Without any output they are all
+    of it, and then they stand as a text, not as a part."""
+    line, _, rest = text.partition("\n")
+    status = {"Script completed": "completed", "Script failed": "failed", "Script terminated": None}
+    if line not in status and not line.startswith("Script running with cell ID "):
+        return None
+    if rest.startswith("Wall time "):
+        rest = rest.partition("\n")[2]
+    if rest != "Output:" and not rest.startswith("Output:\n"):
+        return None
+    return Cell(text[: len(text) - len(rest) + len("Output:\n")], status.get(line, "in_progress"))
+
+
 def _integer(text: str) -> int | None:
     digits = text.removeprefix("-")
     return int(text) if 0 < len(digits) < 10 and digits.isascii() and digits.isdigit() else None
 
 
 def read_output(name: str, output: Any) -> Output:
-    """Output of the call to the tool ``name`` (with its namespace, as in ``Call.path``)."""
+    """Output of the call to the tool ``name`` (with its namespace if that is an MCP server, see ``Call.path``)."""
     mcp = "__" in name and not name.startswith(("functions__", "collaboration__", "multi_agent_"))
     tool_name = name.rpartition("__")[2]
     if isinstance(output, list):
@@ -326,6 +386,10 @@ def read_output(name: str, output: Any) -> Output:
         return Output(ev.text_content(content) if content else [], told)
     if not isinstance(output, str):
         return Output([])
+    cell = read_cell(output) if tool_name in CELLS else None
+    if cell is not None:
+        body = output[len(cell.text) :]
+        return Output(ev.text_content(body) if body else [], cell.status, not cell.running, None, cell.text)
     body, exit_code = output, None
     status: str | None = None
     raw: Any = None
@@ -345,8 +409,10 @@ def read_output(name: str, output: Any) -> Output:
     elif exit_code is not None:
         status = "completed" if exit_code == 0 else "failed"
     elif mcp:
-        # only an answer of the server is JSON; the harness tells its own errors in plain text
-        status = "completed" if isinstance(value, (dict, list)) else "failed"
+        # only an answer of the server is JSON, which may be cut in the middle, or has a header; the harness tells its
+        # own errors in plain text
+        answered = raw is not None or body[:1] in ("{", "[")
+        status = "completed" if answered else "failed"
         blocks = shapes.parts_content(value)
         if blocks:
             return Output(blocks, status, raw=raw)
@@ -363,12 +429,13 @@ def _parts_output(name: str, parts: list[Any]) -> Output:
     status: str | None = "completed"
     raw = None
     first = content[0]["content"].get("text") if content else None
-    if name == "exec" and isinstance(first, str):  # a JavaScript cell
-        line = first.partition("\n")[0]
-        status = {"Script completed": "completed", "Script failed": "failed"}.get(line)
-        raw, content = first, content[1:]
-        if line.startswith("Script running"):
-            return Output(content, "in_progress", False, None, raw)
+    cell = read_cell(first) if name in CELLS and isinstance(first, str) else None
+    if cell is not None and isinstance(first, str):
+        rest = first[len(cell.text) :]
+        content = [*(ev.text_content(rest) if rest else []), *content[1:]]
+        return Output(content, cell.status, not cell.running, None, cell.text)
+    if name == "exec" and isinstance(first, str):
+        status = None
     elif isinstance(first, str):
         header = read_header(first)
         if header is not None and header.text == first:

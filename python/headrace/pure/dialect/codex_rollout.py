@@ -26,8 +26,12 @@ NAME = "codex-rollout"
 
 IGNORED = {
     "world_state": "state of the world",
+    "inter_agent_communication": "message between agents",
     "inter_agent_communication_metadata": "message between agents",
     "session_state": "state of the session",
+    "security_risk_score": "automatic review",
+    "retained_context": "retained context",
+    "realtime_item": "realtime audio",
 }
 TYPES = frozenset(
     {"session_meta", "turn_context", "response_item", "event_msg", "compacted", "token_usage_record", *IGNORED}
@@ -132,7 +136,7 @@ class Mapper:
             self.first_own = None if first is None or first <= 1 else first
             self.copying = self.first_own is not None
             self.turned = self.prompted = False
-            self.events.meter.total = None
+            self.events.meter = shapes.Meter()
         stamp.session_id = thread
         stamp.extra = None if parent is None else {"parentThreadId": parent}
         self.out.session_state(
@@ -168,7 +172,7 @@ class Mapper:
         """A copied record: only the sum of tokens so far is remembered."""
         info = payload.get("info")
         if kind == "event_msg" and isinstance(info, dict) and isinstance(info.get("total_token_usage"), dict):
-            self.events.meter.total = shapes.sums(info["total_token_usage"])
+            self.events.meter.know(info["total_token_usage"])
         return "history of the parent"
 
     # ------------------------------------------------------------ items and events
@@ -195,6 +199,8 @@ class Mapper:
         if kind in _TOLD:
             return _TOLD[kind]
         head, _, tail = kind.rpartition("_")
+        if kind == "dynamic_tool_call_response":
+            return self._ended("dynamic", head, shapes.Item(msg), shapes.text(msg.get("call_id")), stamp)
         if tail == "end" and head in CALL_KINDS:
             item = shapes.Item.of_event(CALL_KINDS[head], msg)
             return self._ended(CALL_KINDS[head], head, item, shapes.text(msg.get("call_id")), stamp)
@@ -210,7 +216,7 @@ class Mapper:
 
     def _completed(self, msg: dict[str, Any], item: dict[str, Any], stamp: Stamp) -> Outcome:
         """`item_completed` (0.171). Items of other threads are those of a reviewer: only its calls are told."""
-        name, item_id = shapes.text(item.get("type")) or "", shapes.text(item.get("id"))
+        name, item_id = shapes.name_of(item), shapes.text(item.get("id"))
         kind = shapes.ITEMS.get(name)
         if kind is None:
             return shapes.IGNORED_ITEMS.get(name, UNKNOWN)
@@ -240,16 +246,18 @@ class Mapper:
         if not self.out.knows(call_id):
             shapes.announce(self.out, kind, name, item, call_id, stamp)
         shapes.settle(self.out, kind, item, call_id, stamp, again=True)
+        if shapes.is_silent(kind, item):
+            self.responses.silent.append(call_id)
         return None
 
     # ------------------------------------------------------------ usage, compaction
 
     def _usage(self, record: dict[str, Any], stamp: Stamp) -> Outcome:
-        """`token_usage_record` (0.171): one for each model call; the token_count after it has the same sum."""
+        """`token_usage_record` (0.153 on): one for each model call; the token_count after it tells the call again."""
         response, turn = shapes.text(record.get("response_id")), shapes.text(record.get("turn_id"))
         key = None if response is None else f"{turn or ''}/{response}"
         meter = self.events.meter
-        known = meter.take(self.out, record.get("thread_token_usage"), record.get("usage"), stamp, key=key)
+        known = meter.record(self.out, record.get("thread_token_usage"), record.get("usage"), stamp, key)
         return None if known else "token count again"
 
     def _compacted(self, record: dict[str, Any], stamp: Stamp) -> Outcome:

@@ -36,11 +36,15 @@ ITEMS = {
     "ImageView": "image",
     "dynamicToolCall": "dynamic",
     "DynamicToolCall": "dynamic",
-    "image_generation": "other",
-    "imageGeneration": "other",
-    "ImageGeneration": "other",
+    "image_generation": "picture",
+    "imageGeneration": "picture",
+    "ImageGeneration": "picture",
+    "image_gen.generation": "picture",
+    "image_gen.image_generation": "picture",
+    "web.search": "search",
     "sleep": "other",
     "Sleep": "other",
+    "clock.sleep": "other",
     "agent_message": "message",
     "assistant_message": "message",
     "agentMessage": "message",
@@ -54,7 +58,7 @@ ITEMS = {
     "contextCompaction": "compaction",
     "ContextCompaction": "compaction",
 }
-CALLS = frozenset({"command", "edit", "mcp", "agent", "search", "image", "dynamic", "other"})
+CALLS = frozenset({"command", "edit", "mcp", "agent", "search", "image", "dynamic", "picture", "other"})
 IGNORED_ITEMS = {
     "plan": "text of a plan",
     "Plan": "text of a plan",
@@ -88,6 +92,7 @@ _TOLD = frozenset(
         "invocation",
         "result",
         "contentItems",
+        "content_items",
         "prompt",
         "path",
         "startedAtMs",
@@ -95,6 +100,12 @@ _TOLD = frozenset(
         "internal_chat_message_metadata_passthrough",
     }
 )
+
+
+def name_of(item: dict[str, Any]) -> str:
+    """The type of an item; for an extension's (0.149 on: `{"type": "Extension", "kind": "web.search"}`) its kind."""
+    name = text(item.get("type")) or ""
+    return text(item.get("kind")) or name if name == "Extension" else name
 
 
 # ---------------------------------------------------------------- items that are tool calls
@@ -191,7 +202,10 @@ def announce(out: Emitter, kind: str, name: str, item: Item, call_id: str, stamp
 def settle(out: Emitter, kind: str, item: Item, call_id: str, stamp: Stamp, *, again: bool = False) -> bool:
     """The tool_call_update event of an item that has ended."""
     facts = item.facts
-    status = status_of(item.status) or "completed"  # a web search has no status: it ends well
+    # a web search has no status: it ends well; that of an image is the provider's, "generating" as a rule
+    status = status_of(item.status) or "completed"
+    if kind == "picture":
+        status = "failed" if item.status == "failed" or facts.get("failure") is not None else "completed"
     content: list[dict[str, Any]] = []
     exit_code = None
     raw = {key: value for key, value in facts.items() if key not in _TOLD}
@@ -209,9 +223,10 @@ def settle(out: Emitter, kind: str, item: Item, call_id: str, stamp: Stamp, *, a
         if isinstance(item.result, dict):
             raw["result"] = {key: value for key, value in item.result.items() if key != "content"}
     elif kind == "dynamic":
-        content = parts_content(facts.get("contentItems"))
+        content = parts_content(either(facts, "contentItems", "content_items"))
+        content = content or _text_content(text(item.error) or "")
         status = "failed" if facts.get("success") is False else status
-    search = kind == "search"  # it was announced before its query was known
+    search = kind == "search"  # it was announced before its query was known, unless the model called an extension's
     return out.update(
         call_id,
         stamp,
@@ -221,9 +236,30 @@ def settle(out: Emitter, kind: str, item: Item, call_id: str, stamp: Stamp, *, a
         content=content,
         raw_output=raw or ...,
         again=again,
-        input=item.input(kind) if search and item.query else None,
+        input=item.input(kind) if search and item.query and facts.get("type") != "Extension" else None,
         exit_code=exit_code,
         duration_ms=duration_of(facts),
+    )
+
+
+def is_silent(kind: str, item: Item) -> bool:
+    """Whether the end of a call says nothing of what it gave: then its output does."""
+    keys = ("aggregated_output", "aggregatedOutput", "stdout", "stderr")
+    return kind not in ("mcp", "dynamic") and not any(text(item.facts.get(key)) for key in keys)
+
+
+def amend(out: Emitter, item: Item, call_id: str, stamp: Stamp) -> None:
+    """The changes of a patch that is still being written: each time there are more of them."""
+    content, locations = blocks_of_changes(changes_of(item.facts.get("changes")))
+    out.update(
+        call_id,
+        stamp,
+        status="in_progress",
+        title=item.title("edit"),
+        content=content,
+        locations=locations,
+        input=item.input("edit"),
+        no_result=True,
     )
 
 
@@ -387,29 +423,67 @@ def joined(*texts: Any) -> str:
 
 
 class Meter:
-    """The token counts of one thread: each model call once, however often the same total is printed."""
+    """The token counts of one thread: each model call once, however often and by whatever record it is told.
 
-    __slots__ = ("total",)
+    A rollout since about 0.153 has a record of its own for each model call, and the token count after it repeats the
+    call. Their sums may differ: only the records' holds the calls that compacted the context, and a resumed thread may
+    go on from an old token count.
+    """
+
+    __slots__ = ("ahead", "counted", "total")
 
     def __init__(self) -> None:
         self.total: list[int | None] | None = None  # input, cached and output tokens so far
+        self.counted: list[int | None] | None = None  # as the last token count printed them
+        self.ahead = False  # records told calls that no token count has repeated yet
 
-    def take(self, out: Emitter, total: Any, last: Any, stamp: Stamp, *, key: str | None = None) -> bool:
-        """Tells the model call ``last`` if ``total``, the thread's sum so far, is news. A thread that is resumed may
-        start its sum again. Without ``last`` the call is what the sum grew by."""
+    def know(self, total: dict[str, Any]) -> None:
+        """A sum that is told elsewhere."""
+        self.total = self.counted = sums(total)
+
+    def take(self, out: Emitter, total: Any, last: Any, stamp: Stamp) -> bool:
+        """Tells the model call ``last`` of a token count if ``total``, the thread's sum so far, is news. A thread that
+        is resumed may start its sum again. Without ``last`` the call is what the sum grew by."""
+        before = self.total
         if isinstance(total, dict):
             now = sums(total)
-            if now == self.total:
+            if now == self.counted or _is_mark(total, now):
                 return False
-            if not isinstance(last, dict):
-                last = _growth(now, self.total)
+            told, self.counted, self.ahead = self.ahead or now == self.total, now, False
+            if told:
+                return False
             self.total = now
-        if not isinstance(last, dict):
+        return _tell_call(out, total, last, before, stamp)
+
+    def record(self, out: Emitter, total: Any, last: Any, stamp: Stamp, key: str | None) -> bool:
+        """Tells the model call of a record of its own."""
+        before = self.total
+        if isinstance(total, dict):
+            if sums(total) == before:
+                return False
+            self.total = sums(total)
+        self.ahead = True
+        return _tell_call(out, total, last, before, stamp, key=key)
+
+
+def _tell_call(
+    out: Emitter, total: Any, last: Any, before: list[int | None] | None, stamp: Stamp, *, key: str | None = None
+) -> bool:
+    if not isinstance(last, dict):
+        if not isinstance(total, dict):
             return False
-        out.usage("call", usage_of(last), stamp, key=key)
-        if isinstance(total, dict) and stamp.parent is None:
-            out.usage("run", usage_of(total), stamp)
-        return True
+        last = _growth(sums(total), before)
+    out.usage("call", usage_of(last), stamp, key=key)
+    if isinstance(total, dict) and stamp.parent is None:
+        out.usage("run", usage_of(total), stamp)
+    return True
+
+
+def _is_mark(total: dict[str, Any], now: list[int | None]) -> bool:
+    """A context that is full: Codex sets the sum to the size of the window, with all counters 0, and no model call
+    was made."""
+    whole = count(either(total, "total_tokens", "totalTokens"))
+    return bool(whole) and not any(now)
 
 
 def _growth(now: list[int | None], before: list[int | None] | None) -> dict[str, Any]:
@@ -486,10 +560,14 @@ def _is_number(text: str) -> bool:
     return 0 < len(text) < 10 and text.isascii() and text.isdigit()
 
 
-#: how messages begin that name a cap; the apostrophe is a typographic one in new versions
-_LIMITS = ("You've hit your usage limit", "Quota exceeded.", "Codex ran out of room in the model's context window")
-#: what stands anywhere in them: some are bodies of the API, or follow "stream disconnected before completion: "
-_LIMIT_PARTS = (
+#: what stands in messages that name a cap, anywhere: some are bodies of the API, others follow "stream disconnected
+#: before completion: " or "Error running remote compact task: "; the apostrophe is a typographic one in new versions
+_LIMITS = (
+    "You've hit your usage limit",
+    "Quota exceeded.",
+    "Codex ran out of room in the model's context window",
+    "Your workspace is out of credits",
+    "You hit your spend cap",
     "Incomplete response returned, reason: max_output_tokens",
     "context_length_exceeded",
     "exceeds the context window",
@@ -504,8 +582,7 @@ def outcome_of(message: str | None, info: Any = None) -> str:
     if isinstance(info, str) and info.replace("_", "").lower() in _LIMIT_CODES:
         return "limit"
     plain = (message or "").replace("\u2019", "'")
-    capped = plain.startswith(_LIMITS) or any(part in plain for part in _LIMIT_PARTS)
-    return "limit" if capped else "failed"
+    return "limit" if any(part in plain for part in _LIMITS) else "failed"
 
 
 #: reasons of an aborted turn; all others were somebody's will

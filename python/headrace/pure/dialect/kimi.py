@@ -330,12 +330,13 @@ def ending(out: Emitter, lines: list[str], *, known_only: bool = False) -> bool:
     lines = [line for line in lines if not line.startswith(RESUME_HINT)]
     if not lines or lines[0].startswith("{"):
         return False
-    outcome = next((outcome for head, outcome in ENDINGS if lines[0].startswith(head)), None)
+    known = ((line, outcome) for line in lines for head, outcome in ENDINGS if line.startswith(head))
+    reason, outcome = next(known, (None, None))
     if outcome is None and known_only:
         return False
     out.error("\n".join(lines), Stamp(), fatal=True)
     if outcome is not None:
-        out.state("end", Stamp(), outcome=outcome, reason=lines[0])
+        out.state("end", Stamp(), outcome=outcome, reason=reason)
     return outcome is None
 
 

@@ -50,6 +50,8 @@ IGNORED = {
 #: reasons of turn.ended; a turn that a hook blocks never runs
 REASONS = {"completed": "completed", "cancelled": "cancelled", "failed": "failed", "blocked": "denied"}
 LIMITS = ("loop.max_steps_exceeded", "context.overflow")
+#: finishReason of a step whose output was cut by its cap: it ends the turn, which is "completed" all the same
+CAPPED = "max_tokens"
 #: origins of messages that no person and no other agent sent
 INJECTED = ("injection", "compaction_summary")
 
@@ -125,6 +127,8 @@ class Journal:
             return kimi.exit_failed(exit)
         if self.finish == "end_turn":
             return Ending("completed", "end_turn", "the last step ended the turn")
+        if self.finish == CAPPED:
+            return Ending("limit", CAPPED, "the last step ran into the cap of its output")
         return None
 
     # ------------------------------------------------------------ steps
@@ -296,6 +300,8 @@ class Journal:
         outcome = REASONS.get(reason or "")
         if outcome == "completed" and self.refused and self.word == "result":
             outcome = "denied"
+        elif outcome == "completed" and self.finish == CAPPED:
+            outcome, reason = "limit", CAPPED
         if isinstance(error, dict):
             code, message = text(error.get("code")), text(error.get("message"))
             if message is not None:

@@ -1,11 +1,12 @@
-"""OpenCode: ``opencode run --format json`` (recorded: 1.1.34, 1.2.27, 1.18.33).
+"""OpenCode: ``opencode run --format json`` (recorded: 1.1.34, 1.2.27, 1.18.33; 2.0 by its source).
 
 One line for each finished part of a message, each part whole: there are no deltas, no record of the prompt and none of
 the end. A fast tool may be printed before the text that came before it: part ids ascend in the order of the model, so
 blocks and calls are put in that order. A second step_start of a message without a step_finish between is a retry that
 takes back what the try before it said. A step that ends for any reason but "tool-calls" ends the turn, until another
 step starts; after a refused call the stream ends at "tool-calls". An error may be followed by more (a context overflow
-by a compaction).
+by a compaction). In 2.0 an error has a type and a message, a call has its own id where its part's was, and what a tool
+says of itself stands one level deeper.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ ERRORS = {
     "ContextOverflowError": "limit",
     "MessageOutputLengthError": "limit",
     "MessageAbortedError": "cancelled",
+    "aborted": "cancelled",
 }
 #: how the error of a call begins that a person refused: the loop ends there (a deny rule lets it go on)
 REFUSALS = (
@@ -53,8 +55,11 @@ def sign(record: dict[str, Any]) -> Sign | None:
     if isinstance(kind, str) and kind in PARTS and isinstance(part, dict) and part.get("type") == PARTS[kind]:
         return Sign(SURE, f"{kind} with a {PARTS[kind]} part")
     error = record.get("error")
-    if kind == "error" and isinstance(error, dict) and "name" in error and isinstance(record.get("sessionID"), str):
-        return Sign(SURE, "an error with a name and sessionID")
+    if kind == "error" and isinstance(error, dict) and isinstance(record.get("sessionID"), str):
+        if "name" in error:
+            return Sign(SURE, "an error with a name and sessionID")
+        if error_name(error) is not None:
+            return Sign(SURE, "an error with a type, a message and sessionID")
     return None
 
 
@@ -81,11 +86,11 @@ class Mapper:
         stamp.message_id = as_text(inner.get("messageID"))
         if kind == "text" and inner.get("synthetic") is True:
             return self._synthetic(inner, stamp)
-        return part(self.out, self.seat, PARTS[kind], as_text(inner.get("id")), inner, stamp)
+        return part(self.out, self.seat, PARTS[kind], _part_id(inner), inner, stamp)
 
     def _is_again(self, inner: dict[str, Any]) -> bool:
         """A call is printed again when its result is cleared from the context; in a resumed session, older ones too."""
-        part_id, state = as_text(inner.get("id")), inner.get("state")
+        part_id, state = _part_id(inner), inner.get("state")
         time = state.get("time") if isinstance(state, dict) else None
         if part_id is not None:
             part_id = self.out.clean(part_id)
@@ -114,7 +119,8 @@ class Mapper:
             return outcome
         self.overflow = ev.clean(error_message(value) or "") if outcome_of(value) == "limit" else None
         self.seat.turning = False
-        self.out.state("turn", stamp, phase="end", outcome=outcome_of(value), reason=as_text(value.get("name")))
+        self.seat.apart = self.seat.apart or "name" not in value
+        self.out.state("turn", stamp, phase="end", outcome=outcome_of(value), reason=error_name(value))
         return None
 
 
@@ -124,7 +130,7 @@ class Mapper:
 class Seat:
     """How far a session has come: the main one of a stream, or a sub-agent's in a store."""
 
-    __slots__ = ("message", "refused", "stepping", "stopped", "turning")
+    __slots__ = ("apart", "message", "refused", "stepping", "stopped", "turning")
 
     def __init__(self) -> None:
         self.message: str | None = None  # id of the message whose step started last
@@ -132,6 +138,7 @@ class Seat:
         self.turning = False  # a turn was opened and not ended
         self.refused = False  # a call of the last step was refused
         self.stopped = False  # the last step finished, to go on after its calls
+        self.apart = False  # 2.0: output leaves out the reasoning, though no total says so
 
 
 def part(
@@ -181,7 +188,7 @@ def step_finish(
     reason = as_text(value.get("reason"))
     out.usage(
         "call",
-        usage_of(value.get("tokens"), value.get("cost")),
+        usage_of(value.get("tokens"), value.get("cost"), reasoning_apart=seat.apart or None),
         stamp,
         key=None if part_id is None else f"part:{ev.clean(part_id)}",
         side=side,
@@ -217,6 +224,11 @@ def usage_of(value: Any, cost: Any, *, reasoning_apart: bool | None = None) -> d
     )
 
 
+def _part_id(value: dict[str, Any]) -> str | None:
+    """The id of a part; in 2.0 that of a call's stands beside the call's own."""
+    return as_text(value.get("partID")) or as_text(value.get("id"))
+
+
 def plus(one: int | None, two: int | None) -> int | None:
     return two if one is None else one if two is None else one + two
 
@@ -224,7 +236,9 @@ def plus(one: int | None, two: int | None) -> int | None:
 def call(out: Emitter, seat: Seat, part_id: str | None, value: dict[str, Any], stamp: Stamp) -> Outcome:
     """A tool part: on the stream a call that has ended, in a store also one that never did."""
     state = value.get("state")
-    call_id = as_text(value.get("callID")) or part_id
+    own = as_text(value.get("id")) if as_text(value.get("partID")) else None  # 2.0
+    seat.apart = seat.apart or own is not None
+    call_id = as_text(value.get("callID")) or own or part_id
     if call_id is None or not isinstance(state, dict):
         return UNKNOWN
     name, input, status = as_text(value.get("tool")), state.get("input"), state.get("status")
@@ -254,11 +268,12 @@ def call(out: Emitter, seat: Seat, part_id: str | None, value: dict[str, Any], s
         ok = not invalid
     metadata = state.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
-    if "exit" in metadata:
-        ok = ok and count(metadata["exit"]) == 0
+    facts = metadata["metadata"] if isinstance(metadata.get("metadata"), dict) else metadata
+    if "exit" in facts:
+        ok = ok and count(facts["exit"]) == 0
     content = ev.text_content(text) if text else []
     content += attachments(state.get("attachments"))
-    changes = tool.hunks(metadata["diff"]) if isinstance(metadata.get("diff"), str) else []
+    changes = tool.hunks(facts["diff"]) if isinstance(facts.get("diff"), str) else []
     content += [ev.diff(hunk.path, hunk.old, hunk.new) for hunk in changes]
     out.update(
         call_id,
@@ -267,7 +282,7 @@ def call(out: Emitter, seat: Seat, part_id: str | None, value: dict[str, Any], s
         title=as_text(state.get("title")),
         content=content,
         locations=[_place(hunk) for hunk in changes],
-        exit_code=count(metadata.get("exit")),
+        exit_code=count(facts.get("exit")),
         duration_ms=_span(time),
         ended_at=ev.iso_millis(time.get("end")),
         raw_output=metadata or ...,
@@ -309,11 +324,13 @@ def error(out: Emitter, value: Any, stamp: Stamp) -> Outcome:
     message = error_message(value)
     if message is None:
         return UNKNOWN
-    data = value.get("data")
-    extra = {"name": value["name"]} if isinstance(value.get("name"), str) else {}
+    data, name = value.get("data"), error_name(value)
+    extra: dict[str, Any] = {} if name is None else {"name": name}
     for key in ("statusCode", "isRetryable", "ref"):
         if isinstance(data, dict) and data.get(key) is not None:
             extra[key] = data[key]
+    if "name" not in value and value.get("status") is not None:
+        extra["statusCode"] = value["status"]
     out.error(message, stamp.with_extra(extra), fatal=stamp.parent is None and outcome_of(value) != "limit")
     return None
 
@@ -322,14 +339,23 @@ def error_message(value: Any) -> str | None:
     """What an error says, else its name; None if it is none."""
     if not isinstance(value, dict):
         return None
-    data = value.get("data")
+    data, name = value.get("data"), error_name(value)
+    if "name" not in value and name is not None:
+        return as_text(value.get("message")) or name
     message = as_text(data.get("message")) if isinstance(data, dict) else None
-    return message or as_text(value.get("name"))
+    return message or name
+
+
+def error_name(value: dict[str, Any]) -> str | None:
+    """Its name, or in 2.0 its type."""
+    if "name" in value:
+        return as_text(value["name"])
+    return as_text(value.get("type")) if isinstance(value.get("message"), str) else None
 
 
 def outcome_of(value: Any) -> str:
-    name = value.get("name") if isinstance(value, dict) else None
-    return ERRORS.get(name, "failed") if isinstance(name, str) else "failed"
+    name = error_name(value) if isinstance(value, dict) else None
+    return "failed" if name is None else ERRORS.get(name, "failed")
 
 
 def judge(seat: Seat) -> Ending | None:

@@ -85,11 +85,11 @@ const IGNORED_UPDATES: &[(&str, &str)] = &[
     ("terminal_output_chunk", "terminal"),
 ];
 
-/// How a prompt ended, by its stop reason; a refusal is the model's.
+/// How a prompt ended, by its stop reason; a refusal is the model's; "error" is DeepSeek-Reasonix's word.
 fn outcome(reason: &str) -> &'static str {
     match reason {
         "max_tokens" | "max_turn_requests" => "limit",
-        "refusal" => "failed",
+        "refusal" | "error" => "failed",
         "cancelled" => "cancelled",
         _ => "completed",
     }
@@ -217,6 +217,8 @@ struct Acp {
     system_error: bool,
     /// And a cap is the reason.
     limit: bool,
+    /// Merged: the client has cancelled the turn.
+    called_off: bool,
 
     /// Number of the block without id.
     run: i64,
@@ -248,6 +250,7 @@ impl Default for Acp {
             failure: false,
             system_error: false,
             limit: false,
+            called_off: false,
             run: 0,
             place: None,
             last: None,
@@ -580,6 +583,7 @@ impl Acp {
         self.failure = false;
         self.system_error = false;
         self.limit = false;
+        self.called_off = false;
         self.calls.begin();
         out.commit(None);
         out.next_turn();
@@ -607,7 +611,8 @@ impl Acp {
         out.state(turn_end(outcome).with("reason", reason), stamp);
     }
 
-    /// A prompt ended with a stop reason; "end_turn" is what failures and refused calls say as well.
+    /// A prompt ended with a stop reason; "end_turn" is what failures, cancelled turns (Copilot, goose and OpenCode of
+    /// 2026) and refused calls say as well. For a refused call Zed's adapter for Claude said "refusal" (0.10).
     fn stop(&mut self, reason: Text<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
         let outcome = match outcome(&reason) {
             "completed" if self.failure || self.system_error => {
@@ -617,7 +622,9 @@ impl Acp {
                     "failed"
                 }
             }
+            "completed" if self.called_off => "cancelled",
             "completed" if !self.calls.refused.is_empty() => "denied",
+            _ if &*reason == "refusal" && !self.calls.refused.is_empty() => "denied",
             other => other,
         };
         self.end(outcome, Some(reason), stamp, out);
@@ -678,8 +685,16 @@ impl Acp {
                 self.begin(stamp, out);
                 Outcome::Mapped
             }
+            (Some("idle"), Some(_)) if !self.running => {
+                Outcome::Ignored("session state again") // a snapshot may carry the last reason
+            }
             (Some("idle"), Some(reason)) => {
-                self.stop(reason, stamp, out);
+                self.use_of(Some(update), stamp, out);
+                let error = update.get("error"); // beside "error" (schema 1.11 on)
+                match error.filter(|error| *reason == *"error" && error.is_object()) {
+                    Some(error) => self.fail(error, out),
+                    None => self.stop(reason, stamp, out),
+                }
                 Outcome::Mapped
             }
             _ => Outcome::Ignored("session state"),
@@ -948,7 +963,10 @@ impl Acp {
                 }
                 Outcome::Mapped
             }
-            _ => Outcome::Ignored("request to the agent"),
+            _ => {
+                self.called_off |= method == "session/cancel" && self.running;
+                Outcome::Ignored("request to the agent")
+            }
         }
     }
 
@@ -1033,6 +1051,7 @@ impl Acp {
             &mut self.failure,
             &mut self.system_error,
             &mut self.limit,
+            &mut self.called_off,
         ] {
             *flag = false;
         }

@@ -506,7 +506,9 @@ impl Exec {
             };
         }
         self.refused = false;
-        if record_kind == "item.updated" {
+        if record_kind == "item.updated" && what == What::Edit {
+            shapes::amend(out, &Item::new(item), id, stamp);
+        } else if record_kind == "item.updated" {
             let output = filled(item.text_of("aggregated_output"));
             let update = Update {
                 content: crate::event::text_content(output),

@@ -102,6 +102,19 @@ const IGNORED: &[(&str, &str)] = &[
     ("execCommandApproval", "request that an event tells too"),
     ("applyPatchApproval", "request that an event tells too"),
     ("elicitation/create", "request that an event tells too"),
+    ("item/tool/call", "request that an item tells too"),
+    ("modelProvider/authRecoveryStarted", "account"),
+    ("modelProvider/authRecoveryCompleted", "account"),
+    ("thread/environment/connected", "environment"),
+    ("thread/environment/disconnected", "environment"),
+    ("thread/queue/changed", "queue of prompts"),
+    ("thread/project/updated", "list of threads"),
+    ("thread/deleted", "list of threads"),
+    ("project/changed", "list of threads"),
+    ("rawResponse/completed", "raw item"),
+    ("model/verification", "notice of the provider"),
+    ("model/safetyBuffering/updated", "notice of the provider"),
+    ("turn/moderationMetadata", "notice of the provider"),
     ("sessionConfigured", "session of v1"),
     ("authStatusChange", "account"),
     ("loginChatGptComplete", "account"),
@@ -210,6 +223,8 @@ struct Thread {
     plan: Option<Vec<PlanEntry<'static>>>,
     /// The agent said something in this turn.
     said: bool,
+    /// The plan that it proposed in this turn.
+    proposal: Option<String>,
     /// A call was refused, and no text or call came since.
     refused: bool,
     /// The error that ended the turn, as `error` told it.
@@ -449,7 +464,7 @@ impl AppServer {
                 let usage = params.object("tokenUsage");
                 let of = |key| usage.and_then(|usage| usage.get(key));
                 let meter = &mut self.thread(&stamp).meter;
-                match meter.take(out, of("total"), of("last"), &stamp, None) {
+                match meter.take(out, of("total"), of("last"), &stamp) {
                     true => Outcome::Mapped,
                     false => Outcome::Ignored("token count again"),
                 }
@@ -486,17 +501,24 @@ impl AppServer {
             thread.said = false;
             thread.refused = false;
             thread.fatal = None;
+            thread.proposal = None;
             self.turns += 1;
             if stamp.parent.is_none() {
                 out.state(State::new("turn").with("phase", "start"), &stamp);
             }
             return Outcome::Mapped;
         }
+        let status = turn.text_of("status");
         thread.last_words(turn.get("items"), &mut stamp, out);
+        if let Some(proposal) = &thread.proposal
+            && !thread.said
+            && status.as_deref() == Some("completed")
+        {
+            out.whole(Kind::Message, proposal.as_str(), &stamp);
+        }
         if stamp.parent.is_some() {
             return Outcome::Ignored("end of a sub-agent's turn");
         }
-        let status = turn.text_of("status");
         let outcome = match status.as_deref() {
             Some("completed") if thread.refused => "denied",
             Some("completed") => "completed",
@@ -568,6 +590,11 @@ impl AppServer {
         {
             let call = id.to_string();
             self.agents.entry(child.into_string()).or_insert(call);
+        }
+        if &*name == "plan" && done {
+            // plan mode: it is the turn's answer if that says nothing else
+            let proposal = filled(item.text_of("text")).map(Text::into_string);
+            self.thread(&stamp).proposal = proposal;
         }
         let Some(what) = What::of(&name) else {
             return other_item(&name);

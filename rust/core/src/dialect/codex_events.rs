@@ -30,6 +30,33 @@ const IGNORED: &[(&str, &str)] = &[
     ("list_skills_response", "skills"),
     ("thread_settings_applied", "settings"),
     ("thread_rolled_back", "rollback"),
+    ("thread_goal_updated", "goal"),
+    ("sub_agent_activity", "sub-agent activity"),
+    ("guardian_assessment", "automatic review"),
+    ("hook_started", "hook"),
+    ("hook_completed", "hook"),
+    ("patch_apply_updated", "output of a patch"),
+    (
+        "dynamic_tool_call_request",
+        "request that an item tells too",
+    ),
+    ("auth_recovery_started", "account"),
+    ("auth_recovery_completed", "account"),
+    ("environment_connected", "environment"),
+    ("environment_disconnected", "environment"),
+    ("thread_queue_changed", "queue of prompts"),
+    ("raw_response_completed", "raw item"),
+    ("safety_buffering", "notice of the provider"),
+    ("model_verification", "notice of the provider"),
+    ("turn_moderation_metadata", "notice of the provider"),
+    ("realtime_conversation_started", "realtime audio"),
+    ("realtime_conversation_realtime", "realtime audio"),
+    ("realtime_conversation_closed", "realtime audio"),
+    ("realtime_conversation_sdp", "realtime audio"),
+    (
+        "realtime_conversation_list_voices_response",
+        "realtime audio",
+    ),
     ("undo_started", "undo"),
     ("undo_completed", "undo"),
     ("entered_review_mode", "review mode"),
@@ -69,6 +96,7 @@ pub(super) fn call_kind(head: &str) -> Option<What> {
         "patch_apply" => What::Edit,
         "mcp_tool_call" => What::Mcp,
         "web_search" => What::Search,
+        "image_generation" => What::Picture,
         _ => return None,
     })
 }
@@ -409,7 +437,7 @@ impl Events {
         }
         let total = info.get("total_token_usage");
         let last = info.get("last_token_usage");
-        match self.meter.take(out, total, last, stamp, None) {
+        match self.meter.take(out, total, last, stamp) {
             true => Outcome::Mapped,
             false => Outcome::Ignored("token count again"),
         }
@@ -445,12 +473,14 @@ impl Events {
                     end_turn(outcome, reason, stamp, out);
                 }
             }
-            "error" => self.fail(
-                msg.text_of("message"),
-                msg.get("codex_error_info"),
-                stamp,
-                out,
-            ),
+            "error" => {
+                let (message, info) = (msg.text_of("message"), msg.get("codex_error_info"));
+                if !is_beside(info) {
+                    self.fail(message, info, stamp, out);
+                } else if let Some(message) = message {
+                    out.notice(message, stamp);
+                }
+            }
             "stream_error" | "background_event" => {
                 let message = msg.text_of("message").unwrap_or_default();
                 let retry = shapes::retry_of(&message);
@@ -545,6 +575,20 @@ impl Events {
             let outcome = shapes::outcome_of(message.as_deref(), info);
             end_turn(outcome, message, stamp, out);
         }
+    }
+}
+
+/// Whether an error went wrong beside the turn, with a request of the client: the turn goes on.
+fn is_beside(info: Option<Value<'_>>) -> bool {
+    let beside = ["thread_rollback_failed", "active_turn_not_steerable"];
+    match info {
+        Some(info) if info.is_object() => {
+            let first = info.entries().next();
+            first.is_some_and(|(key, _)| beside.iter().any(|name| key.eq(name)))
+        }
+        info => info
+            .and_then(|info| info.text())
+            .is_some_and(|info| beside.contains(&&*info)),
     }
 }
 

@@ -26,6 +26,8 @@ const IGNORED: &[(&str, &str)] = &[
     ("compaction", "compaction item"),
     ("compaction_summary", "compaction item"),
     ("context_compaction", "compaction item"),
+    ("compaction_trigger", "compaction item"),
+    ("configuration_update", "settings"),
     ("other", "other item"),
 ];
 /// How user messages begin that the harness writes.
@@ -39,9 +41,17 @@ const INJECTED: &[&str] = &[
     "<skills_instructions>",
     "<user_shell_command>",
     "<user_action>",
+    "<hook_prompt ",
+    "<goal_context>",
+    "<codex_internal_context",
+    "<extension_context>",
+    "<external_",
     "<model_switch>",
     "<collaboration_mode>",
     "# AGENTS.md instructions for ",
+    "Warning: The maximum number of unified exec processes",
+    "Warning: apply_patch was requested via ",
+    "Warning: Your account was flagged for ",
     "[left out: ", // what stands in recordings for such texts
 ];
 /// Tools whose output always has the header or the wrapper if they ran at all: without it they were refused.
@@ -63,6 +73,8 @@ const AGENT_TOOLS: [&str; 8] = [
     "resume_agent",
     "list_agents",
 ];
+/// Tools that answer with the header of a JavaScript cell.
+const CELLS: [&str; 2] = ["exec", "wait"];
 /// How many texts may wait for their twin.
 const TWINS: usize = 32;
 
@@ -128,6 +140,8 @@ pub(super) enum Family {
 pub(super) struct Responses {
     /// Name of the tool by call id, until its output.
     names: HashMap<String, String>,
+    /// Ids of calls that an event ended without a word, until their output.
+    pub silent: Vec<String>,
     searches: u64,
     /// Texts without their twin of the other family: of items, of events.
     waiting: [Vec<String>; 2],
@@ -197,6 +211,7 @@ impl Responses {
 
     /// A turn begins.
     pub fn start(&mut self) {
+        self.silent.clear();
         self.waiting = Default::default();
         self.alone = 0;
         self.said = false;
@@ -227,6 +242,7 @@ impl Responses {
             call if is_call(call) => self.call(call, item, stamp, out),
             output if is_output(output) => self.output(output, item, stamp, out),
             "web_search_call" => self.search(item, stamp, out),
+            "image_generation_call" => self.picture(item, stamp, out),
             other => rule(IGNORED, other),
         }
     }
@@ -294,8 +310,10 @@ impl Responses {
         };
         let space = item.text_of("namespace");
         let plain = name.as_deref().unwrap_or("");
-        let path = match filled(space.clone()) {
-            Some(space) => format!("{}__{}", &*space, name.as_deref().unwrap_or("None")),
+        // the name, with its namespace if that is an MCP server; others are the harness's own: clock, web, image_gen ...
+        let server = space.as_deref().filter(|space| space.starts_with("mcp__"));
+        let path = match server {
+            Some(server) => format!("{server}__{plain}"),
             None => plain.to_owned(),
         };
         self.names.insert(id.to_string(), path);
@@ -366,7 +384,11 @@ impl Responses {
         out: &mut Emitter<'_>,
     ) -> Outcome {
         let Some(id) = item.text_of("call_id") else {
-            return Outcome::Unknown;
+            // the app tells a thread so what another thread wants of it
+            return match item.text_of("name") {
+                Some(_) => Outcome::Ignored("output without a call"),
+                None => Outcome::Unknown,
+            };
         };
         self.acted(out);
         let name = self.names.remove(&*id).unwrap_or_default();
@@ -379,6 +401,21 @@ impl Responses {
             }
         } else {
             let output = read_output(&name, item.get("output"));
+            let silent = self.silent.iter().position(|other| *other == *id);
+            if let Some(at) = silent {
+                self.silent.remove(at);
+                if !output.content.is_empty() {
+                    let update = Update {
+                        done: Some(false),
+                        content: output.content,
+                        raw_output: output.raw,
+                        again: true,
+                        ..Update::new(id, None)
+                    };
+                    out.update(update, stamp);
+                    return Outcome::Mapped;
+                }
+            }
             let mut update = Update {
                 done: Some(!output.running),
                 content: output.content,
@@ -410,6 +447,22 @@ impl Responses {
         let name = "web_search".into();
         shapes::announce(out, What::Search, name, &search, id.clone(), stamp);
         shapes::settle(out, What::Search, &search, id, stamp, false);
+        Outcome::Mapped
+    }
+
+    /// An image that the provider made: one item says all, and an event may say it again.
+    fn picture(&mut self, item: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let Some(id) = item.text_of("id") else {
+            return Outcome::Unknown;
+        };
+        self.acted(out);
+        if out.knows(&id) {
+            return Outcome::Ignored("call again");
+        }
+        let (what, picture) = (What::Picture, Item::new(item));
+        let name = "image_generation".into();
+        shapes::announce(out, what, name, &picture, id.clone(), stamp);
+        shapes::settle(out, what, &picture, id, stamp, false);
         Outcome::Mapped
     }
 }
@@ -559,6 +612,43 @@ fn read_header(text: &str) -> Option<Header> {
     }
 }
 
+/// The header of a JavaScript cell.
+struct Cell {
+    /// Its length in bytes.
+    length: usize,
+    status: Option<&'static str>,
+}
+
+impl Cell {
+    fn is_running(&self) -> bool {
+        self.status == Some("in_progress")
+    }
+}
+
+/// The lines above `Output:` of a JavaScript cell, if the text begins with them. Without any output they are all of it,
+/// and then they stand as a text, not as a part.
+fn read_cell(text: &str) -> Option<Cell> {
+    let (line, mut rest) = text.split_once('\n')?;
+    let status = match line {
+        "Script terminated" => None,
+        "Script failed" => Some("failed"),
+        "Script completed" => Some("completed"),
+        _ if line.starts_with("Script running with cell ID ") => Some("in_progress"),
+        _ => return None,
+    };
+    if rest.starts_with("Wall time ") {
+        rest = rest.split_once('\n')?.1;
+    }
+    let body = rest.strip_prefix("Output:")?;
+    let body = if body.is_empty() {
+        body
+    } else {
+        body.strip_prefix('\n')?
+    };
+    let length = text.len() - body.len();
+    Some(Cell { length, status })
+}
+
 fn integer(text: &str) -> Option<i64> {
     match text.strip_prefix('-') {
         Some(digits) => shapes::number(digits).map(|number| -number),
@@ -566,7 +656,7 @@ fn integer(text: &str) -> Option<i64> {
     }
 }
 
-/// Output of the call to the tool `name` (with its namespace).
+/// Output of the call to the tool `name` (with its namespace if that is an MCP server).
 fn read_output<'a>(name: &str, output: Option<Value<'a>>) -> Output<'a> {
     let Some(output) = output else {
         return Output::default();
@@ -589,6 +679,19 @@ fn read_output<'a>(name: &str, output: Option<Value<'a>>) -> Output<'a> {
     let Some(text) = output.text() else {
         return Output::default();
     };
+    if let Some(cell) = CELLS
+        .contains(&tool_name)
+        .then(|| read_cell(&text))
+        .flatten()
+    {
+        return Output {
+            status: cell.status,
+            running: cell.is_running(),
+            raw: Some(piece(&text, 0, cell.length).into()),
+            content: content(filled(Some(piece(&text, cell.length, text.len())))),
+            exit_code: None,
+        };
+    }
     let (mut start, mut exit_code) = (0, None);
     while let Some(header) = read_header(&text[start..]) {
         // 0.142 prints one above the other
@@ -630,9 +733,11 @@ fn read_output<'a>(name: &str, output: Option<Value<'a>>) -> Output<'a> {
     if let Some(code) = exit_code {
         status = Some(of_code(code));
     } else if mcp {
-        // only an answer of the server is JSON; the harness tells its own errors in plain text
+        // only an answer of the server is JSON, which may be cut in the middle, or has a header; the harness tells its
+        // own errors in plain text
+        let answered = start > 0 || body.starts_with(['{', '[']);
+        status = Some(if answered { "completed" } else { "failed" });
         let answer = value.filter(|value| value.is_object() || value.is_array());
-        status = Some(answer.map_or("failed", |_| "completed"));
         let blocks = shapes::parts_content(answer);
         if !blocks.is_empty() {
             return Output {
@@ -666,19 +771,22 @@ fn parts_output<'a>(name: &str, parts: Value<'a>) -> Output<'a> {
     let Some(Content::Text(first)) = output.content.first().cloned() else {
         return output;
     };
-    if name == "exec" {
-        // a JavaScript cell
-        let line = first.split_once('\n').map_or(&*first, |(line, _)| line);
-        output.status = match line {
-            "Script completed" => Some("completed"),
-            "Script failed" => Some("failed"),
-            _ => None,
-        };
-        if line.starts_with("Script running") {
-            output.status = Some("in_progress");
-            output.running = true;
+    if let Some(cell) = CELLS.contains(&name).then(|| read_cell(&first)).flatten() {
+        output.status = cell.status;
+        output.running = cell.is_running();
+        output.raw = Some(piece(&first, 0, cell.length).into());
+        if cell.length < first.len() {
+            output.content[0] = Content::Text(piece(&first, cell.length, first.len()));
+        } else {
+            output.content.remove(0);
         }
-    } else if read_header(&first).is_none_or(|header| header.length != first.len()) {
+        return output;
+    }
+    if name == "exec" {
+        output.status = None;
+        return output;
+    }
+    if read_header(&first).is_none_or(|header| header.length != first.len()) {
         return output;
     }
     output.content.remove(0);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::codex_events::{Agents, Events, call_kind};
 use super::codex_responses::{Family, Responses, is_prompt, phase_of, response_sign};
-use super::codex_shapes::{self as shapes, Item, What, other_item};
+use super::codex_shapes::{self as shapes, Item, Meter, What, other_item};
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all};
 use crate::emit::Emitter;
 use crate::event::{Kind, Stamp, State, iso, millis};
@@ -28,11 +28,15 @@ pub const DIALECT: Dialect = Dialect {
 
 const IGNORED: &[(&str, &str)] = &[
     ("world_state", "state of the world"),
+    ("inter_agent_communication", "message between agents"),
     (
         "inter_agent_communication_metadata",
         "message between agents",
     ),
     ("session_state", "state of the session"),
+    ("security_risk_score", "automatic review"),
+    ("retained_context", "retained context"),
+    ("realtime_item", "realtime audio"),
 ];
 const TYPES: &[&str] = &[
     "session_meta",
@@ -198,7 +202,7 @@ impl Rollout {
             self.copying = self.first_own.is_some();
             self.turned = false;
             self.prompted = false;
-            self.events.meter.total = None;
+            self.events.meter = Meter::default();
         }
         stamp.session_id = thread.clone();
         stamp.extra = parent
@@ -252,7 +256,7 @@ impl Rollout {
     fn copied(&mut self, kind: &str, payload: Value<'_>) -> Outcome {
         let total = payload.path(&["info", "total_token_usage"]);
         if let Some(total) = total.filter(|total| kind == "event_msg" && total.is_object()) {
-            self.events.meter.total = Some(shapes::sums(total));
+            self.events.meter.know(total);
         }
         Outcome::Ignored("history of the parent")
     }
@@ -304,6 +308,10 @@ impl Rollout {
                 self.turned = true;
                 self.responses.start();
             }
+            "dynamic_tool_call_response" => {
+                let (name, id) = ("dynamic_tool_call".into(), msg.text_of("call_id"));
+                return self.ended(What::Dynamic, name, &Item::new(msg), id, &stamp, out);
+            }
             other => {
                 if let Some(head) = other.strip_suffix("_end")
                     && let Some(what) = call_kind(head)
@@ -349,7 +357,7 @@ impl Rollout {
         mut stamp: Stamp<'a>,
         out: &mut Emitter<'_>,
     ) -> Outcome {
-        let name = item.text_of("type").unwrap_or_default();
+        let name = shapes::name_of(item);
         let Some(what) = What::of(&name) else {
             return other_item(&name);
         };
@@ -399,13 +407,16 @@ impl Rollout {
         if !out.knows(&id) {
             shapes::announce(out, what, name, item, id.clone(), stamp);
         }
+        if shapes::is_silent(what, item) {
+            self.responses.silent.push(id.to_string());
+        }
         shapes::settle(out, what, item, id, stamp, true);
         Outcome::Mapped
     }
 
     // ---------------------------------------------------------------- usage, compaction
 
-    /// `token_usage_record` (0.171): one for each model call; the token_count after it has the same sum.
+    /// `token_usage_record` (0.153 on): one for each model call; the token_count after it tells the call again.
     fn usage(&mut self, record: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
         let turn = record.text_of("turn_id").unwrap_or_default();
         let response = record.text_of("response_id");
@@ -414,7 +425,7 @@ impl Rollout {
         match self
             .events
             .meter
-            .take(out, total, usage, stamp, key.as_deref())
+            .record(out, total, usage, stamp, key.as_deref())
         {
             true => Outcome::Mapped,
             false => Outcome::Ignored("token count again"),

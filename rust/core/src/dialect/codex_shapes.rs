@@ -27,6 +27,7 @@ pub(super) enum What {
     Search,
     Image,
     Dynamic,
+    Picture,
     OtherTool,
     Message,
     Reasoning,
@@ -47,9 +48,10 @@ impl What {
             "web_search" | "webSearch" | "WebSearch" => What::Search,
             "image_view" | "imageView" | "ImageView" => What::Image,
             "dynamicToolCall" | "DynamicToolCall" => What::Dynamic,
-            "image_generation" | "imageGeneration" | "ImageGeneration" | "sleep" | "Sleep" => {
-                What::OtherTool
-            }
+            "image_generation" | "imageGeneration" | "ImageGeneration" => What::Picture,
+            "image_gen.generation" | "image_gen.image_generation" => What::Picture,
+            "web.search" => What::Search,
+            "sleep" | "Sleep" | "clock.sleep" => What::OtherTool,
             "agent_message" | "assistant_message" | "agentMessage" | "AgentMessage" => {
                 What::Message
             }
@@ -66,7 +68,7 @@ impl What {
         use What::*;
         matches!(
             self,
-            Command | Edit | Mcp | Agent | Search | Image | Dynamic | OtherTool
+            Command | Edit | Mcp | Agent | Search | Image | Dynamic | Picture | OtherTool
         )
     }
 }
@@ -91,6 +93,13 @@ pub(super) fn other_item(name: &str) -> Outcome {
     rule(IGNORED_ITEMS, name)
 }
 
+/// The type of an item; for an extension's (0.149 on: `{"type": "Extension", "kind": "web.search"}`) its kind.
+pub(super) fn name_of<'a>(item: Value<'a>) -> Text<'a> {
+    let name = item.text_of("type").unwrap_or_default();
+    let kind = (*name == *"Extension").then(|| filled(item.text_of("kind")));
+    kind.flatten().unwrap_or(name)
+}
+
 /// Fields of an item that its rawOutput leaves out, because the event says them elsewhere or nobody asks.
 const TOLD: &[&str] = &[
     "id",
@@ -108,6 +117,7 @@ const TOLD: &[&str] = &[
     "invocation",
     "result",
     "contentItems",
+    "content_items",
     "prompt",
     "path",
     "startedAtMs",
@@ -274,8 +284,17 @@ pub(super) fn settle(
     again: bool,
 ) -> bool {
     let facts = item.facts;
-    // a web search has no status: it ends well
-    let mut status = status_of(item.status.as_deref()).unwrap_or("completed");
+    // a web search has no status: it ends well; that of an image is the provider's, "generating" as a rule
+    let word = item.status.as_deref();
+    let mut status = match what {
+        What::Picture
+            if word == Some("failed") || facts.get("failure").is_some_and(|it| !it.is_null()) =>
+        {
+            "failed"
+        }
+        What::Picture => "completed",
+        _ => status_of(word).unwrap_or("completed"),
+    };
     let mut update = Update {
         done: Some(true),
         again,
@@ -309,15 +328,20 @@ pub(super) fn settle(
             }
         }
         What::Dynamic => {
-            update.content = parts_content(facts.get("contentItems"));
+            update.content = parts_content(either(facts, "contentItems", "content_items"));
+            let error = item.error.and_then(|error| error.text());
+            if update.content.is_empty() {
+                update.content = crate::event::text_content(filled(error));
+            }
             if is(facts.get("success"), false) {
                 status = "failed";
             }
         }
         What::Search => {
-            // it was announced before its query was known
+            // it was announced before its query was known, unless the model called an extension's
             update.title = item.title(what);
-            if item.query.as_ref().is_some_and(|query| !query.is_empty()) {
+            let late = facts.text_of("type").as_deref() != Some("Extension");
+            if late && item.query.as_ref().is_some_and(|query| !query.is_empty()) {
                 update.facts.input = Some(item.input(what));
             }
         }
@@ -327,6 +351,28 @@ pub(super) fn settle(
     update.raw_output = (!raw.is_empty()).then_some(Data::Map(raw));
     update.facts.duration_ms = duration_of(facts);
     out.update(update, stamp)
+}
+
+/// Whether the end of a call says nothing of what it gave: then its output does.
+pub(super) fn is_silent(what: What, item: &Item<'_>) -> bool {
+    let keys = ["aggregated_output", "aggregatedOutput", "stdout", "stderr"];
+    let said = |key: &&str| filled(item.facts.text_of(key)).is_some();
+    !matches!(what, What::Mcp | What::Dynamic) && !keys.iter().any(said)
+}
+
+/// The changes of a patch that is still being written: each time there are more of them.
+pub(super) fn amend(out: &mut Emitter<'_>, item: &Item<'_>, id: Text<'_>, stamp: &Stamp<'_>) {
+    let (content, locations) = blocks_of_changes(changes_of(item.facts.get("changes")));
+    let mut update = Update {
+        title: item.title(What::Edit),
+        content,
+        locations,
+        ..Update::new(id, Some("in_progress"))
+    };
+    let input = item.input(What::Edit);
+    update.facts.input = (!matches!(input, Data::Null)).then_some(input);
+    update.facts.no_result = true;
+    out.update(update, stamp);
 }
 
 /// stdout and stderr as one text.
@@ -545,17 +591,55 @@ pub(super) fn image_of(url: Text<'_>) -> Image<'_> {
 /// Input, cached and output tokens.
 type Sums = [Option<i64>; 3];
 
-/// The token counts of one thread: each model call once, however often the same total is printed.
+/// The token counts of one thread: each model call once, however often and by whatever record it is told.
+///
+/// A rollout since about 0.153 has a record of its own for each model call, and the token count after it repeats the
+/// call. Their sums may differ: only the records' holds the calls that compacted the context, and a resumed thread may
+/// go on from an old token count.
 #[derive(Default, Deserialize, Serialize)]
 pub(super) struct Meter {
     /// The thread's sums so far.
-    pub total: Option<Sums>,
+    total: Option<Sums>,
+    /// As the last token count printed them.
+    counted: Option<Sums>,
+    /// Records told calls that no token count has repeated yet.
+    ahead: bool,
 }
 
 impl Meter {
-    /// Tells the model call `last` if `total`, the thread's sum so far, is news. A thread that is resumed may start its
-    /// sum again. Without `last` the call is what the sum grew by.
+    /// A sum that is told elsewhere.
+    pub fn know(&mut self, total: Value<'_>) {
+        self.total = Some(sums(total));
+        self.counted = self.total;
+    }
+
+    /// Tells the model call `last` of a token count if `total`, the thread's sum so far, is news. A thread that is
+    /// resumed may start its sum again. Without `last` the call is what the sum grew by.
     pub fn take(
+        &mut self,
+        out: &mut Emitter<'_>,
+        total: Option<Value<'_>>,
+        last: Option<Value<'_>>,
+        stamp: &Stamp<'_>,
+    ) -> bool {
+        let before = self.total;
+        let total = total.filter(Value::is_object);
+        if let Some(total) = total {
+            let now = Some(sums(total));
+            if now == self.counted || is_mark(total) {
+                return false;
+            }
+            self.counted = now;
+            if std::mem::take(&mut self.ahead) || now == before {
+                return false;
+            }
+            self.total = now;
+        }
+        tell_call(out, total, last, before, stamp, None)
+    }
+
+    /// Tells the model call of a record of its own.
+    pub fn record(
         &mut self,
         out: &mut Emitter<'_>,
         total: Option<Value<'_>>,
@@ -563,26 +647,46 @@ impl Meter {
         stamp: &Stamp<'_>,
         key: Option<&str>,
     ) -> bool {
-        let (total, last) = (
-            total.filter(Value::is_object),
-            last.filter(Value::is_object),
-        );
-        let mut call = last.map(usage_of);
+        let before = self.total;
+        let total = total.filter(Value::is_object);
         if let Some(total) = total {
-            let now = sums(total);
-            if self.total == Some(now) {
+            let now = Some(sums(total));
+            if now == before {
                 return false;
             }
-            call = call.or_else(|| Some(growth(now, self.total)));
-            self.total = Some(now);
+            self.total = now;
         }
-        let Some(call) = call else { return false };
-        out.call_usage(&call, stamp, key, false);
-        if let (Some(total), None) = (total, stamp.thread()) {
-            out.run_usage(&usage_of(total), stamp, None);
-        }
-        true
+        self.ahead = true;
+        tell_call(out, total, last, before, stamp, key)
     }
+}
+
+fn tell_call(
+    out: &mut Emitter<'_>,
+    total: Option<Value<'_>>,
+    last: Option<Value<'_>>,
+    before: Option<Sums>,
+    stamp: &Stamp<'_>,
+    key: Option<&str>,
+) -> bool {
+    let call = match (last.filter(Value::is_object), total) {
+        (Some(last), _) => usage_of(last),
+        (None, Some(total)) => growth(sums(total), before),
+        (None, None) => return false,
+    };
+    out.call_usage(&call, stamp, key, false);
+    if let (Some(total), None) = (total, stamp.thread()) {
+        out.run_usage(&usage_of(total), stamp, None);
+    }
+    true
+}
+
+/// A context that is full: Codex sets the sum to the size of the window, with all counters 0, and no model call was
+/// made.
+fn is_mark(total: Value<'_>) -> bool {
+    let whole = count(either(total, "total_tokens", "totalTokens"));
+    let counted = sums(total).into_iter().flatten().any(|number| number != 0);
+    whole.is_some_and(|whole| whole != 0) && !counted
 }
 
 /// What a sum grew by; all of it if it began again.
@@ -703,14 +807,14 @@ pub(super) fn number(text: &str) -> Option<i64> {
     few.then(|| text.parse().ok())?
 }
 
-/// How messages begin that name a cap; the apostrophe is a typographic one in new versions.
+/// What stands in messages that name a cap, anywhere: some are bodies of the API, others follow "stream disconnected
+/// before completion: " or "Error running remote compact task: "; the apostrophe is a typographic one in new versions.
 const LIMITS: &[&str] = &[
     "You've hit your usage limit",
     "Quota exceeded.",
     "Codex ran out of room in the model's context window",
-];
-/// What stands anywhere in them: some are bodies of the API, or follow "stream disconnected before completion: ".
-const LIMIT_PARTS: &[&str] = &[
+    "Your workspace is out of credits",
+    "You hit your spend cap",
     "Incomplete response returned, reason: max_output_tokens",
     "context_length_exceeded",
     "exceeds the context window",
@@ -732,8 +836,7 @@ pub(super) fn outcome_of(message: Option<&str>, info: Option<Value<'_>>) -> &'st
         return "limit";
     }
     let plain = message.unwrap_or("").replace('\u{2019}', "'");
-    let begins = LIMITS.iter().any(|head| plain.starts_with(head));
-    if begins || LIMIT_PARTS.iter().any(|part| plain.contains(part)) {
+    if LIMITS.iter().any(|part| plain.contains(part)) {
         "limit"
     } else {
         "failed"

@@ -509,19 +509,22 @@ pub(super) fn ending(lines: &[&str], known_only: bool, out: &mut Emitter<'_>) ->
         .filter(|line| !line.starts_with(RESUME_HINT))
         .copied()
         .collect();
-    let Some(first) = lines.first().filter(|first| !first.starts_with('{')) else {
+    if lines.first().is_none_or(|first| first.starts_with('{')) {
         return false;
-    };
-    let known = ENDINGS.iter().find(|(head, _)| first.starts_with(head));
+    }
+    let known = lines.iter().find_map(|line| {
+        let (_, outcome) = ENDINGS.iter().find(|(head, _)| line.starts_with(head))?;
+        Some((*line, *outcome))
+    });
     if known.is_none() && known_only {
         return false;
     }
     let stamp = Stamp::default();
     out.error(lines.join("\n"), &stamp, true);
-    if let Some((_, outcome)) = known {
+    if let Some((reason, outcome)) = known {
         let state = State::new("end")
-            .with("outcome", *outcome)
-            .with("reason", *first);
+            .with("outcome", outcome)
+            .with("reason", reason);
         out.state(state, &stamp);
     }
     known.is_none()

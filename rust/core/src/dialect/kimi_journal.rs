@@ -48,6 +48,8 @@ const IGNORED: &[(&str, &str)] = &[
     ("llm.tools_snapshot", "tool list"),
 ];
 const LIMITS: &[&str] = &["loop.max_steps_exceeded", "context.overflow"];
+/// finishReason of a step whose output was cut by its cap: it ends the turn, which is "completed" all the same.
+const CAPPED: &str = "max_tokens";
 /// Origins of messages that no person and no other agent sent.
 const INJECTED: &[&str] = &["injection", "compaction_summary"];
 const MARKED: &[&str] = &[
@@ -179,9 +181,12 @@ impl Journal {
         if let Some(failed) = kimi::exit_failed(exit) {
             return Some(failed);
         }
-        let ended = self.finish.as_deref() == Some("end_turn");
-        let why = "the last step ended the turn";
-        ended.then(|| Ending::new("completed", Some("end_turn"), why))
+        let (outcome, why) = match self.finish.as_deref()? {
+            "end_turn" => ("completed", "the last step ended the turn"),
+            CAPPED => ("limit", "the last step ran into the cap of its output"),
+            _ => return None,
+        };
+        Some(Ending::new(outcome, self.finish.as_deref(), why))
     }
 
     // ---------------------------------------------------------------- steps
@@ -360,6 +365,10 @@ impl Journal {
         let mut reason = value.text_of("reason");
         let mut outcome = match reason.as_deref() {
             Some("completed") if self.refused && self.results_last => Some("denied"),
+            Some("completed") if self.finish.as_deref() == Some(CAPPED) => {
+                reason = Some(CAPPED.into());
+                Some("limit")
+            }
             Some("completed") => Some("completed"),
             Some("cancelled") => Some("cancelled"),
             Some("failed") => Some("failed"),

@@ -1,11 +1,12 @@
-//! OpenCode: `opencode run --format json` (recorded: 1.1.34, 1.2.27, 1.18.33).
+//! OpenCode: `opencode run --format json` (recorded: 1.1.34, 1.2.27, 1.18.33; 2.0 by its source).
 //!
 //! One line for each finished part of a message, each part whole: there are no deltas, no record of the prompt and none
 //! of the end. A fast tool may be printed before the text that came before it: part ids ascend in the order of the
 //! model, so blocks and calls are put in that order. A second step_start of a message without a step_finish between is a
 //! retry that takes back what the try before it said. A step that ends for any reason but "tool-calls" ends the turn,
 //! until another step starts; after a refused call the stream ends at "tool-calls". An error may be followed by more (a
-//! context overflow by a compaction).
+//! context overflow by a compaction). In 2.0 an error has a type and a message, a call has its own id where its part's
+//! was, and what a tool says of itself stands one level deeper.
 
 use std::collections::HashSet;
 
@@ -57,7 +58,7 @@ fn outcome_of_finish(reason: Option<&str>) -> &'static str {
 fn outcome_of_error(name: Option<&str>) -> &'static str {
     match name {
         Some("ContextOverflowError" | "MessageOutputLengthError") => "limit",
-        Some("MessageAbortedError") => "cancelled",
+        Some("MessageAbortedError" | "aborted") => "cancelled",
         _ => "failed",
     }
 }
@@ -76,10 +77,15 @@ fn sign(record: Value<'_>) -> Option<Sign> {
         return Sign::new(SURE, format!("{} with a {wanted} part", &*kind));
     }
     if &*kind == "error"
-        && record.path(&["error", "name"]).is_some()
+        && let Some(error) = record.get("error").filter(Value::is_object)
         && record.text_of("sessionID").is_some()
     {
-        return Sign::new(SURE, "an error with a name and sessionID");
+        if error.get("name").is_some() {
+            return Sign::new(SURE, "an error with a name and sessionID");
+        }
+        if error_name(error).is_some() {
+            return Sign::new(SURE, "an error with a type, a message and sessionID");
+        }
     }
     None
 }
@@ -108,7 +114,7 @@ impl Mapper for Opencode {
             return self.error(value.get("error"), &stamp, out);
         }
         let inner = value.get("part").filter(Value::is_object);
-        let id = inner.and_then(|inner| inner.text_of("id"));
+        let id = inner.and_then(part_id);
         if &*kind == "tool_use" && self.is_again(inner, id.as_ref(), out) {
             return Outcome::Ignored("call again");
         }
@@ -160,6 +166,7 @@ impl Opencode {
         let outcome = failure.outcome();
         self.overflow = (outcome == "limit").then(|| failure.message.to_string());
         self.seat.turning = false;
+        self.seat.apart |= value.is_some_and(|value| value.get("name").is_none());
         out.state(failure.end_of_turn(), stamp);
         Outcome::Mapped
     }
@@ -191,6 +198,8 @@ pub(super) struct Seat {
     refused: bool,
     /// The last step finished, to go on after its calls.
     stopped: bool,
+    /// 2.0: output leaves out the reasoning, though no total says so.
+    apart: bool,
 }
 
 impl Seat {
@@ -228,7 +237,8 @@ impl Seat {
     ) {
         let reason = value.text_of("reason");
         let key = id.map(|id| format!("part:{}", &*id));
-        let tokens = usage_of(value.get("tokens"), value.get("cost"), None);
+        let apart = self.apart.then_some(true);
+        let tokens = usage_of(value.get("tokens"), value.get("cost"), apart);
         out.call_usage(&tokens, stamp, key.as_deref(), side);
         out.commit(stamp.thread());
         self.stepping = false;
@@ -308,6 +318,11 @@ pub(super) fn usage_of<'a>(
     }
 }
 
+/// The id of a part; in 2.0 that of a call's stands beside the call's own.
+fn part_id(value: Value<'_>) -> Option<Text<'_>> {
+    filled(value.text_of("partID")).or_else(|| value.text_of("id"))
+}
+
 pub(super) fn plus(one: Option<i64>, two: Option<i64>) -> Option<i64> {
     match (one, two) {
         (Some(one), Some(two)) => Some(one + two),
@@ -323,7 +338,9 @@ fn call(
     stamp: &Stamp<'_>,
     out: &mut Emitter<'_>,
 ) -> Outcome {
-    let call_id = filled(value.text_of("callID")).or_else(|| id.clone());
+    let own = filled(value.text_of("partID")).and_then(|_| value.text_of("id")); // 2.0
+    seat.apart |= own.is_some();
+    let call_id = filled(value.text_of("callID")).or_else(|| filled(own).or_else(|| id.clone()));
     let state = value.get("state").filter(Value::is_object);
     let (Some(call_id), Some(state)) = (call_id, state) else {
         return Outcome::Unknown;
@@ -360,9 +377,11 @@ fn call(
         "completed" => (state.text_of("output"), !invalid),
         _ => return Outcome::Mapped,
     };
-    let exit = metadata.and_then(|metadata| metadata.get("exit"));
+    let deeper = metadata.and_then(|metadata| metadata.get("metadata"));
+    let facts = deeper.filter(Value::is_object).or(metadata);
+    let exit = facts.and_then(|facts| facts.get("exit"));
     ok &= exit.is_none() || count(exit) == Some(0);
-    let diff = metadata.and_then(|metadata| metadata.text_of("diff"));
+    let diff = facts.and_then(|facts| facts.text_of("diff"));
     let changes = diff.map(|diff| tool::hunks(&diff)).unwrap_or_default();
     let mut content: Vec<Item<'_>> = filled(text).map(Item::Text).into_iter().collect();
     content.extend(attachments(state.get("attachments")));
@@ -454,7 +473,7 @@ pub(super) struct Failure<'a> {
 impl<'a> Failure<'a> {
     /// None if it is none.
     pub(super) fn of(value: Value<'a>) -> Option<Failure<'a>> {
-        let name = value.text_of("name");
+        let name = error_name(value);
         let mut extra: Vec<(Text<'static>, Data<'a>)> = Vec::new();
         if let Some(name) = &name {
             extra.push(("name".into(), name.clone().into()));
@@ -466,6 +485,10 @@ impl<'a> Failure<'a> {
             {
                 extra.push((key.into(), item.into()));
             }
+        }
+        let status = value.get("status").filter(|_| value.get("name").is_none());
+        if let Some(status) = status.filter(|status| !status.is_null()) {
+            extra.push(("statusCode".into(), status.into()));
         }
         Some(Failure {
             message: error_message(value)?,
@@ -511,6 +534,20 @@ impl<'a> Failure<'a> {
 
 /// What an error says, else its name; None if it is none.
 pub(super) fn error_message(value: Value<'_>) -> Option<Text<'_>> {
+    let name = error_name(value);
+    if value.get("name").is_none() && name.is_some() {
+        return filled(value.text_of("message")).or(name);
+    }
     let message = value.get("data").and_then(|data| data.text_of("message"));
-    filled(message).or_else(|| value.text_of("name"))
+    filled(message).or(name)
+}
+
+/// Its name, or in 2.0 its type.
+fn error_name(value: Value<'_>) -> Option<Text<'_>> {
+    match value.get("name") {
+        Some(name) => name.text(),
+        None => value
+            .text_of("type")
+            .filter(|_| value.text_of("message").is_some()),
+    }
 }
