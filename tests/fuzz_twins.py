@@ -22,9 +22,9 @@ from .test_robustness import read
 FUZZ = Path(__file__).parents[1] / "rust" / "fuzz"
 
 
-def next_stream(out: BinaryIO) -> bytes:
-    size = int.from_bytes(out.read(4), "little")
-    return out.read(size)
+def next_stream(out: BinaryIO) -> bytes | None:
+    head = out.read(4)
+    return out.read(int.from_bytes(head, "little")) if len(head) == 4 else None
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
         assert maker.stdout is not None
         number, stream = 0, next_stream(maker.stdout)
         started = told = time.monotonic()
-        while stream and time.monotonic() - started < seconds:
+        while stream is not None and time.monotonic() - started < seconds:
             number += 1
             one, two = (read(engine, stream) for engine in ENGINES.values())
             if not same(one, two):
