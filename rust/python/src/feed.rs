@@ -19,6 +19,8 @@ use crate::errors::{self, Failure};
 /// About how much is parsed at a time: a few lines. What they become is taken by the consumer before the next are parsed,
 /// so that the same memory serves again, warm, and Python's garbage collector has nothing to look through.
 const SLICE: usize = 1 << 12;
+/// Where they become nothing, it is twice as much each time, up to this.
+const LONG_SLICE: usize = 1 << 18;
 
 /// A source that chunks are pulled from.
 pub enum Feed {
@@ -89,19 +91,24 @@ impl Feed {
         }
     }
 
-    /// Gives the parser the next bytes; false at the end.
-    fn step(&mut self, py: Python<'_>, parse: &mut Parse<'_>) -> Result<bool, Failure> {
+    /// Gives the parser the next bytes, about so many; false at the end.
+    fn step(
+        &mut self,
+        py: Python<'_>,
+        about: usize,
+        parse: &mut Parse<'_>,
+    ) -> Result<bool, Failure> {
         match self {
             Feed::Native { source, at } => {
                 if let Some(from) = at.take() {
                     match source.piece() {
                         Some(Piece::Bytes(bytes)) => {
-                            let end = from + whole_lines(&bytes[from..], SLICE);
+                            let end = from + whole_lines(&bytes[from..], about);
                             *at = (end < bytes.len()).then_some(end);
                             parse(Input::Bytes(&bytes[from..end]))?;
                         }
                         Some(Piece::Decoded(piece)) => {
-                            *at = parse(Input::Decoded(piece, from, SLICE))?;
+                            *at = parse(Input::Decoded(piece, from, about))?;
                         }
                         None => (),
                     }
@@ -131,7 +138,7 @@ impl Feed {
                 }
                 if let Some((chunk, at)) = rest {
                     let bytes = &bytes_of(chunk)[*at..];
-                    let slice = &bytes[..whole_lines(bytes, SLICE)];
+                    let slice = &bytes[..whole_lines(bytes, about)];
                     let last = slice.len() == bytes.len();
                     *at += slice.len();
                     let result = decoder.push(slice, &mut |chunk: &[u8]| {
@@ -154,7 +161,7 @@ impl Feed {
         parse: &mut (dyn FnMut(Input<'_>) -> Result<Option<usize>, Failure> + Send),
     ) -> Result<bool, Failure> {
         let Feed::Native { source, .. } = self else {
-            return self.step(py, &mut |input| parse(input));
+            return self.step(py, LONG_SLICE, &mut |input| parse(input));
         };
         let more = py.detach(|| advance(source, parse));
         py.check_signals()?;
@@ -196,6 +203,8 @@ pub enum Input<'i> {
 pub struct Pull {
     feed: Option<Feed>,
     ready: VecDeque<Py<PyAny>>,
+    /// About how much is parsed next, if it is more than `SLICE`.
+    about: usize,
     failed: Option<PyErr>,
     done: bool,
 }
@@ -256,9 +265,14 @@ impl Pull {
                 return Ok(None);
             }
             let ready = &mut self.ready;
+            let about = self.about.max(SLICE);
             let more = match &mut self.feed {
-                Some(feed) => feed.step(py, &mut |input| parse(input, ready)),
+                Some(feed) => feed.step(py, about, &mut |input| parse(input, ready)),
                 None => Ok(false),
+            };
+            self.about = match ready.is_empty() {
+                true => LONG_SLICE.min(2 * about),
+                false => SLICE,
             };
             let result = match more {
                 Ok(true) => continue,
