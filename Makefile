@@ -57,11 +57,12 @@ counts: .venv/built ## instructions for each record, by callgrind; needs valgrin
 	$(BIN)/python -m benches.counts --write
 	$(BIN)/python -m benches.thrash --write
 
-fuzz: ## a minute for each fuzz target; installs cargo-fuzz if it is missing
+fuzz: .venv/built ## a minute for each fuzz target, and for both backends; installs cargo-fuzz if it is missing
 	cargo fuzz --version >/dev/null 2>&1 || cargo install -q cargo-fuzz
 	# cargo-fuzz needs unstable compiler flags, which RUSTC_BOOTSTRAP lets a stable compiler take
 	for target in $$(cargo fuzz list --fuzz-dir rust/fuzz); do \
 		RUSTC_BOOTSTRAP=1 cargo fuzz run $$target --fuzz-dir rust/fuzz -- -max_total_time=60 || exit 1; done
+	$(BIN)/python -m tests.fuzz_twins rust/fuzz/corpus/templates 60
 
 docs: .venv/built ## run every example of the docs
 	$(BIN)/python -m pytest tests/test_docs.py

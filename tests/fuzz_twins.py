@@ -14,7 +14,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from headrace.errors import SourceError
 
 from .engines import ENGINES, same
 from .test_robustness import read
@@ -27,6 +29,13 @@ def next_stream(out: BinaryIO) -> bytes | None:
     return out.read(int.from_bytes(head, "little")) if len(head) == 4 else None
 
 
+def told(engine: Any, stream: bytes) -> Any:
+    try:
+        return read(engine, stream)
+    except SourceError as error:
+        return str(error)  # UTF-16
+
+
 def main() -> None:
     corpus, seconds, seed = Path(sys.argv[1]).resolve(), float(sys.argv[2]), (sys.argv[3:] or ["1"])[0]
     assert len(ENGINES) == 2, "the native backend is not built"
@@ -34,16 +43,16 @@ def main() -> None:
     with subprocess.Popen(run, cwd=FUZZ, stdout=subprocess.PIPE) as maker:
         assert maker.stdout is not None
         number, stream = 0, next_stream(maker.stdout)
-        started = told = time.monotonic()
+        started = shown = time.monotonic()
         while stream is not None and time.monotonic() - started < seconds:
             number += 1
-            one, two = (read(engine, stream) for engine in ENGINES.values())
+            one, two = (told(engine, stream) for engine in ENGINES.values())
             if not same(one, two):
                 Path("twins-failure").write_bytes(stream)
                 raise SystemExit(f"stream {number} of seed {seed} is read differently: see twins-failure")
-            if time.monotonic() - told > 10:
-                told = time.monotonic()
-                print(f"{number} streams, {number / (told - started):.0f} a second", flush=True)
+            if time.monotonic() - shown > 10:
+                shown = time.monotonic()
+                print(f"{number} streams, {number / (shown - started):.0f} a second", flush=True)
             stream = next_stream(maker.stdout)
         maker.terminate()
         print(f"{number} streams without a difference")
