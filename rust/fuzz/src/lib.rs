@@ -152,6 +152,47 @@ pub fn check(input: &[u8]) {
     assert_eq!(run, want, "in rows: {}", stream.escape_ascii());
 }
 
+/// Panics if a parser that was stopped and restored reads on otherwise than one that was not; and if a snapshot in which
+/// bytes were changed makes a parser panic.
+///
+/// The first byte says how many bytes are changed, by the next three each: where, and to what. What a [`Case`] is made of
+/// follows; it is stopped in the middle.
+pub fn check_snapshot(input: &[u8]) {
+    let Some((count, rest)) = input.split_first() else {
+        return;
+    };
+    let Some((changes, rest)) = rest.split_at_checked(3 * usize::from(count % 8)) else {
+        return;
+    };
+    let Some(case) = Case::new(rest) else {
+        return;
+    };
+    let (stream, options) = (case.stream(), Options::default());
+    let (before, after) = stream.split_at(stream.len() / 2);
+    let stopped = || {
+        let mut parser = Parser::new(case.dialect, Kinds::EVENTS, options);
+        let fed = parser.feed(before, &mut NoOutput);
+        fed.is_ok().then_some(parser)
+    };
+    let (Some(mut parser), Some(unbroken)) = (stopped(), stopped()) else {
+        return; // it is UTF-16
+    };
+    let mut snapshot = parser.snapshot().expect("a parser has one");
+    let restored = Parser::restore(&snapshot).expect("it was made just now");
+    let chunk = after.len().max(1);
+    let (went_on, want) = (read(restored, after, chunk), read(unbroken, after, chunk));
+    assert_eq!(went_on, want, "{}", stream.escape_ascii());
+    for change in changes.chunks_exact(3) {
+        let at = usize::from(u16::from_le_bytes([change[0], change[1]])) % snapshot.len();
+        snapshot[at] = change[2];
+    }
+    if let Some(mut forged) = Parser::restore(&snapshot) {
+        let again = forged.snapshot().expect("a parser has one");
+        assert!(Parser::restore(&again).is_some());
+        read(forged, after, chunk);
+    }
+}
+
 const PATHS: [&[&str]; 5] = [
     &["type"],
     &["message", "content"],
