@@ -732,10 +732,11 @@ impl Reader {
 pub fn reason(tape: &mut Tape, text: &[u8], error: JsonError) -> &'static str {
     match error.reason {
         Reason::InvalidUtf8 => {
-            let cut = match std::str::from_utf8(text) {
-                Err(error) if error.error_len().is_none() => &text[..error.valid_up_to()],
+            let (cut, rest) = text.split_at(error.offset);
+            match std::str::from_utf8(rest) {
+                Err(error) if error.error_len().is_none() => {}
                 _ => return "invalid UTF-8",
-            };
+            }
             match tape.parse(cut) {
                 Err(error) if error.reason == Reason::UnexpectedEnd => "cut off",
                 _ => "invalid UTF-8",

@@ -76,7 +76,9 @@ fn doc<'a>(tape: &'a Tape, text: &'a str, parsed: &parse::Parsed) -> Doc<'a> {
 /// The text as `str`, or the offset of the first byte that is no UTF-8.
 fn utf8(text: &[u8]) -> Result<&str, JsonError> {
     simdutf8::basic::from_utf8(text).map_err(|_| {
-        let valid = std::str::from_utf8(text).map_or_else(|error| error.valid_up_to(), str::len);
+        // Only this one tells where.
+        let valid = simdutf8::compat::from_utf8(text);
+        let valid = valid.map_or_else(|error| error.valid_up_to(), str::len);
         JsonError::new(valid, Reason::InvalidUtf8)
     })
 }
