@@ -142,6 +142,19 @@ def test_a_file_that_is_cut_while_it_is_read_gives_an_error(packed: bool, tmp_pa
         list(events)
 
 
+@pytest.mark.parametrize("cut", [100, 300_001, (2 << 20) + 100_001])
+def test_what_is_left_of_a_file_that_is_cut_is_read_before_the_error(cut: int, tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(LINES)
+    records = headrace.records(path)
+    told = [next(records)["content"]]
+    os.truncate(path, cut)
+    with pytest.raises(headrace.SourceError, match="became shorter"):
+        told += (record["content"] for record in records)
+    assert len(told) >= LINES[:cut].count(b"\n")
+    assert told == [str(number) for number in range(len(told))]
+
+
 def test_a_file_that_is_made_empty_while_it_is_read_gives_an_error(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     path.write_bytes(LINES)

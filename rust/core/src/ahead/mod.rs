@@ -24,7 +24,7 @@ pub use early::{Early, Gone};
 pub use pool::Pool;
 
 use crate::json::{Decoded, Decoder, Expected, Forms};
-use crate::source::{Part, Source, SourceError};
+use crate::source::{Part, Short, Source, SourceError};
 
 /// What is parsed before anything is decoded ahead.
 const SLOW_START: u64 = 1 << 19;
@@ -45,8 +45,9 @@ pub struct Ahead {
     jobs: VecDeque<Arc<Job>>,
     /// What was handed out last.
     current: Option<Arc<Job>>,
-    /// The bytes of that, if it was neither read nor decoded before.
+    /// The bytes of that, if it was neither read nor decoded before: so many.
     room: Vec<u8>,
+    size: usize,
     workshop: Arc<Workshop>,
     pool: Option<Arc<Pool>>,
     /// Threads of the pool that have something else to do.
@@ -88,6 +89,7 @@ impl Ahead {
             jobs: VecDeque::new(),
             current: None,
             room: Vec::new(),
+            size: 0,
             workshop: Arc::new(Workshop {
                 series,
                 ..Workshop::default()
@@ -142,15 +144,20 @@ impl Ahead {
         }
         if let Some(job) = self.jobs.pop_front() {
             self.finish(&job);
+            self.size = job.raw.size();
             if job.decoded().is_none()
                 && matches!(job.raw, Part::Extent(_))
-                && let Err(error) = job.raw.read(&mut self.room)
+                && let Err(Short { size, error }) = job.raw.read(&mut self.room)
             {
                 self.jobs.clear();
                 self.done = true;
-                return Err(self.source.failed(error));
+                let error = self.source.failed(error);
+                if size == 0 {
+                    return Err(error);
+                }
+                (self.size, self.failed) = (size, Some(error));
             }
-            self.given += job.raw.size() as u64;
+            self.given += self.size as u64;
             self.current = Some(job);
             return Ok(true);
         }
@@ -166,7 +173,7 @@ impl Ahead {
         Some(match job.decoded() {
             Some(decoded) => Piece::Decoded(decoded),
             None => Piece::Bytes(match &job.raw {
-                Part::Extent(_) => &self.room[..job.raw.size()],
+                Part::Extent(_) => &self.room[..self.size],
                 Part::Bytes(bytes) => bytes,
             }),
         })

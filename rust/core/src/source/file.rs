@@ -39,7 +39,7 @@ impl Part {
     }
 
     /// Puts it into the room, from the beginning on. The room grows if it is too small.
-    pub fn read(&self, room: &mut Vec<u8>) -> io::Result<()> {
+    pub fn read(&self, room: &mut Vec<u8>) -> Result<(), Short> {
         let size = self.size();
         if room.len() < size {
             room.resize(size, 0);
@@ -50,6 +50,13 @@ impl Part {
         }
         Ok(())
     }
+}
+
+/// Not everything could be read.
+pub struct Short {
+    /// How many bytes could.
+    pub size: usize,
+    pub error: io::Error,
 }
 
 impl Regular {
@@ -65,8 +72,11 @@ impl Regular {
     pub(super) fn peek<'a>(&mut self, room: &'a mut [u8]) -> io::Result<&'a [u8]> {
         let end = self.end(room.len() as u64)?;
         let room = &mut room[..(end - self.at) as usize];
-        read_exact_at(&self.file, room, self.at)?;
-        Ok(room)
+        match read_exact_at(&self.file, room, self.at) {
+            Ok(()) => Ok(room),
+            Err(Short { size: 0, error }) => Err(error),
+            Err(Short { size, .. }) => Ok(&room[..size]), // the error comes again when these are taken
+        }
     }
 
     pub(super) fn advance(&mut self, taken: usize) {
@@ -93,19 +103,18 @@ impl Regular {
     }
 }
 
-fn read_exact_at(file: &File, mut room: &mut [u8], mut at: u64) -> io::Result<()> {
-    while !room.is_empty() {
-        match read_at(file, room, at) {
+fn read_exact_at(file: &File, room: &mut [u8], at: u64) -> Result<(), Short> {
+    let mut size = 0;
+    while size < room.len() {
+        match read_at(file, &mut room[size..], at + size as u64) {
             Ok(0) => {
                 let why = "it became shorter while it was read";
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+                let error = io::Error::new(io::ErrorKind::UnexpectedEof, why);
+                return Err(Short { size, error });
             }
-            Ok(size) => {
-                room = &mut room[size..];
-                at += size as u64;
-            }
+            Ok(more) => size += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(Short { size, error }),
         }
     }
     Ok(())

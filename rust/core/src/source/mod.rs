@@ -18,8 +18,8 @@ use std::path::Path;
 
 pub use decode::Decoder;
 pub use error::SourceError;
-pub use file::Part;
 use file::Regular;
+pub use file::{Part, Short};
 
 const BLOCK: usize = 1 << 18;
 
