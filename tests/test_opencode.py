@@ -181,6 +181,23 @@ def test_a_failure_of_the_second_version_is_one_and_may_be_followed_by_more() ->
     assert outcome(start(1), lost, start(2), printed("text", 3, text="Ok."), finish(4)) == "completed"
 
 
+def test_a_call_that_a_person_declines_ends_a_run_of_the_second_version_as_denied() -> None:
+    """2.0.15 prints the error of it, then the call; others the call, with the error or without."""
+    gone = broken("aborted", "Session interrupted: shutdown")
+    declined = second(13, "call_1", status="error", error="The user declined this tool call")
+    before = [start(11), printed("text", 12, text="Look.")]
+    for stream in ([gone, declined], [declined, gone], [declined]):
+        run = headrace.reduce(lines(*before, *stream))
+        assert (run.verdict.outcome, run.final_text, run.tool_calls[0]["ok"]) == ("denied", "Look.", False)
+    assert outcome(*before, gone) == "cancelled"
+    assert outcome(*before, declined, start(21, "msg_2"), printed("text", 22, "msg_2"), finish(23)) == "completed"
+
+
+def test_a_used_up_quota_is_a_limit() -> None:
+    run = headrace.reduce(lines(start(1), broken("provider.quota", "Usage limit reached", status=429)))
+    assert (run.verdict.outcome, [error["message"] for error in run.errors]) == ("limit", ["Usage limit reached"])
+
+
 # ---------------------------------------------------------------- stored sessions
 
 
@@ -216,3 +233,105 @@ def test_a_stored_session_has_the_text_that_the_interrupt_cut() -> None:
 def test_a_stored_message_that_failed_ends_the_turn() -> None:
     run = headrace.reduce(FOLDER / "fatal400.session.json.gz")
     assert (run.verdict.outcome, run.errors[0]["message"]) == ("failed", "messages.3: bad request on purpose")
+
+
+# ---------------------------------------------------------------- exports of 2.0
+
+TIME = {"created": 1789589781193, "completed": 1789589782193}
+MODEL = {"id": "glm-5", "providerID": "x"}
+SPENT = {"input": 50, "output": 10, "reasoning": 3, "cache": {"read": 2, "write": 0}}
+
+
+def exported(*messages: dict[str, Any]) -> headrace.Run:
+    """The document that 2.0 exports."""
+    info = {"id": "ses_2", "projectID": "p", "model": MODEL, "cost": 0.5, "tokens": SPENT, "title": "T", "time": TIME}
+    numbered = [{"id": f"msg_{number}", "time": TIME, **message} for number, message in enumerate(messages)]
+    document = {"info": {**info, "location": {"directory": "/work"}}, "messages": numbered}
+    return headrace.reduce(json.dumps(document, indent=2).encode())
+
+
+def step(*content: dict[str, Any], finish: str | None = "stop", **facts: Any) -> dict[str, Any]:
+    told = {
+        "type": "assistant",
+        "agent": "build",
+        "model": MODEL,
+        "content": list(content),
+        "cost": 0.25,
+        "tokens": SPENT,
+    }
+    return {**told, **({} if finish is None else {"finish": finish}), **facts}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def used(own: str, name: str, **state: Any) -> dict[str, Any]:
+    time = {"created": 1789589781193, "ran": 1789589781200, "completed": 1789589781300}
+    return {"type": "tool", "id": own, "name": name, "state": {"input": {}, **state}, "time": time}
+
+
+def idle(outcome: str) -> dict[str, Any]:
+    return {"type": "idle", "outcome": outcome}
+
+
+PROMPT = {"type": "user", "text": "Hi"}
+
+
+def test_an_export_of_the_second_version_tells_the_session() -> None:
+    shell = used("c1", "shell", status="completed", content=[said("out")], metadata={"exit": 1})
+    read = used("c2", "read", status="error", error={"type": "tool.execution", "message": "no such file"})
+    image = {"mime": "image/png", "data": "QUJD", "source": {"type": "inline"}}
+    run = exported(
+        {"type": "model-switched", "model": MODEL},
+        {**PROMPT, "files": [image]},
+        step({"type": "reasoning", "text": "Hm."}, said("Look."), shell, read, finish="tool-calls"),
+        {"type": "synthetic", "text": "Go on."},
+        step(said("Done.")),
+        idle("succeeded"),
+    )
+    assert (run.dialect, run.session_id, run.model, run.cwd) == ("opencode-export", "ses_2", "glm-5", "/work")
+    assert (run.verdict.outcome, run.texts, run.thinking) == ("completed", ["Look.", "Done."], ["Hm."])
+    users = [(m["text"], m["images"]) for m in run.messages if m["role"] == "user"]
+    assert users == [("Hi", 0), ("", 1), ("Go on.", 0)]
+    calls = [(c["id"], c["ok"], c["result"], c["exit_code"], c["duration_ms"]) for c in run.tool_calls]
+    assert calls == [("c1", False, "out", 1, 100), ("c2", False, "no such file", None, 100)]
+    assert (run.usage.calls["count"], run.usage.calls["prompt_tokens"]) == (2, 104)
+    assert (run.usage.calls["completion_tokens"], run.usage.run["completion_tokens"]) == (26, 13)
+
+
+def test_how_a_session_of_the_second_version_came_to_rest_is_its_end() -> None:
+    lost = {"type": "provider.auth", "message": "HTTP 401", "status": 401}
+    gone = {"type": "aborted", "message": "Step interrupted"}
+    declined = used(
+        "c1", "shell", status="error", error={"type": "aborted", "message": "The user declined this tool call"}
+    )
+    on = step(said("Look."), finish="tool-calls")
+    ends = {
+        "completed": [[on, step(said("Ok.")), idle("succeeded")], [step(said("Ok."))], [on, idle("succeeded")]],
+        "failed": [[step(finish="error", error=lost), idle("failed")], [step(said("Ok.")), idle("failed")]],
+        "cancelled": [[step(finish="error", error=gone), idle("interrupted")], [on, idle("interrupted")]],
+        "denied": [[step(declined, finish="error", error=gone), idle("interrupted")]],
+        "limit": [[step(said("Cut"), finish="length"), idle("succeeded")]],
+        "incomplete": [[], [on], [step(said("Ok.")), idle("succeeded"), PROMPT]],
+    }
+    for outcome, sessions in ends.items():
+        for session in sessions:
+            assert exported(PROMPT, *session).verdict.outcome == outcome
+
+
+def test_a_step_of_the_second_version_that_failed_may_be_followed_by_another() -> None:
+    lost = {"type": "provider.transport", "message": "ECONNRESET"}
+    run = exported(PROMPT, step(said("One"), finish="error", error=lost), step(said("two.")), idle("succeeded"))
+    assert (run.verdict.outcome, run.texts) == ("completed", ["One", "two."])
+    assert [error["message"] for error in run.errors] == ["ECONNRESET"]
+
+
+def test_a_compaction_of_the_second_version_and_a_command_of_the_user_are_no_answers() -> None:
+    shrunk = {"type": "compaction", "status": "completed", "reason": "auto", "summary": "Before.", "recent": ""}
+    shell = {"type": "shell", "shellID": "sh_1", "command": "ls", "status": "exited", "exit": 0}
+    run = exported({**shell, "output": {"output": "a\n"}}, PROMPT, {**shrunk, "tokens": SPENT}, step(said("Ok.")))
+    assert (run.texts, run.compactions, run.usage.calls["count"]) == (["Ok."], 1, 2)
+    assert [(c["name"], c["input"], c["ok"], c["result"]) for c in run.tool_calls] == [
+        ("shell", {"command": "ls"}, True, "a\n")
+    ]

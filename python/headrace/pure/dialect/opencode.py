@@ -6,7 +6,8 @@ blocks and calls are put in that order. A second step_start of a message without
 takes back what the try before it said. A step that ends for any reason but "tool-calls" ends the turn, until another
 step starts; after a refused call the stream ends at "tool-calls". An error may be followed by more (a context overflow
 by a compaction). In 2.0 an error has a type and a message, a call has its own id where its part's was, and what a tool
-says of itself stands one level deeper.
+says of itself stands one level deeper; a call that a person declines ends its step without a finish, and the error of
+that may be printed before the call.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ FINISHES = {"length": "limit", "content-filter": "failed", "error": "failed"}
 ERRORS = {
     "ContextOverflowError": "limit",
     "MessageOutputLengthError": "limit",
+    "provider.quota": "limit",
     "MessageAbortedError": "cancelled",
     "aborted": "cancelled",
 }
@@ -48,6 +50,8 @@ REFUSALS = (
     "PermissionRejectedError",
     "QuestionRejectedError",
 )
+#: the same in 2.0 (recorded by others: 2.0.5, 2.0.15), where they end the turn at once
+DECLINES = ("The user declined this tool call", "The user dismissed this question")
 
 
 def sign(record: dict[str, Any]) -> Sign | None:
@@ -69,6 +73,7 @@ class Mapper:
         self.seat = Seat()
         self.calls: set[str] = set()  # part ids of calls
         self.overflow: str | None = None  # message of a context overflow that nothing followed yet
+        self.cancelled: str | None = None  # the error that cancelled the turn, if nothing followed it yet
 
     def map(self, record: Record) -> Outcome:
         value = record.value
@@ -86,7 +91,11 @@ class Mapper:
         stamp.message_id = as_text(inner.get("messageID"))
         if kind == "text" and inner.get("synthetic") is True:
             return self._synthetic(inner, stamp)
-        return part(self.out, self.seat, PARTS[kind], _part_id(inner), inner, stamp)
+        outcome = part(self.out, self.seat, PARTS[kind], _part_id(inner), inner, stamp)
+        if self.seat.declined and self.cancelled:  # the error came before the call that it is of
+            self.out.state("turn", stamp, phase="end", outcome="denied", reason=self.cancelled)
+        self.cancelled = None
+        return outcome
 
     def _is_again(self, inner: dict[str, Any]) -> bool:
         """A call is printed again when its result is cleared from the context; in a resumed session, older ones too."""
@@ -117,10 +126,12 @@ class Mapper:
         outcome = error(self.out, value, stamp)
         if outcome is UNKNOWN:
             return outcome
-        self.overflow = ev.clean(error_message(value) or "") if outcome_of(value) == "limit" else None
+        told, name = self.seat.outcome_of(value), error_name(value)
+        self.overflow = ev.clean(error_message(value) or "") if told == "limit" else None
+        self.cancelled = name if told == "cancelled" else None
         self.seat.turning = False
         self.seat.apart = self.seat.apart or "name" not in value
-        self.out.state("turn", stamp, phase="end", outcome=outcome_of(value), reason=error_name(value))
+        self.out.state("turn", stamp, phase="end", outcome=told, reason=name)
         return None
 
 
@@ -130,7 +141,7 @@ class Mapper:
 class Seat:
     """How far a session has come: the main one of a stream, or a sub-agent's in a store."""
 
-    __slots__ = ("apart", "message", "refused", "stepping", "stopped", "turning")
+    __slots__ = ("apart", "declined", "message", "refused", "stepping", "stopped", "turning", "well")
 
     def __init__(self) -> None:
         self.message: str | None = None  # id of the message whose step started last
@@ -139,6 +150,13 @@ class Seat:
         self.refused = False  # a call of the last step was refused
         self.stopped = False  # the last step finished, to go on after its calls
         self.apart = False  # 2.0: output leaves out the reasoning, though no total says so
+        self.declined = False  # 2.0: a person declined a call of the last step, which ended the turn
+        self.well = False  # the last turn ended with a finish that is no failure
+
+    def outcome_of(self, error: Any) -> str:
+        """How a turn ends at that error: one that was aborted at a declined call is denied."""
+        outcome = outcome_of(error)
+        return "denied" if outcome == "cancelled" and self.declined else outcome
 
 
 def part(
@@ -177,6 +195,7 @@ def step_start(out: Emitter, seat: Seat, stamp: Stamp) -> None:
     out.commit(stamp.parent)
     out.next_turn()
     seat.message, seat.stepping, seat.refused, seat.stopped = message, True, False, False
+    seat.declined = seat.well = False
     if not seat.turning and stamp.parent is None:
         seat.turning = True
         out.state("turn", stamp, phase="start")
@@ -193,12 +212,18 @@ def step_finish(
         key=None if part_id is None else f"part:{ev.clean(part_id)}",
         side=side,
     )
+    step_end(out, seat, reason, stamp)
+
+
+def step_end(out: Emitter, seat: Seat, reason: str | None, stamp: Stamp) -> None:
     out.commit(stamp.parent)
     seat.stepping = False
     seat.stopped = reason == "tool-calls"
     if not seat.stopped and stamp.parent is None:
         seat.turning = False
-        out.state("turn", stamp, phase="end", outcome=FINISHES.get(reason or "", "completed"), reason=reason)
+        outcome = FINISHES.get(reason or "", "completed")
+        seat.well = outcome == "completed"
+        out.state("turn", stamp, phase="end", outcome=outcome, reason=reason)
 
 
 def usage_of(value: Any, cost: Any, *, reasoning_apart: bool | None = None) -> dict[str, Any]:
@@ -262,6 +287,7 @@ def call(out: Emitter, seat: Seat, part_id: str | None, value: dict[str, Any], s
     if status == "error":
         text = as_text(state.get("error"))
         seat.refused = seat.refused or (text is not None and text.startswith(REFUSALS))
+        seat.declined = seat.declined or (own is not None and text is not None and text.startswith(DECLINES))
         ok = False
     else:
         text = as_text(state.get("output"))
@@ -269,29 +295,58 @@ def call(out: Emitter, seat: Seat, part_id: str | None, value: dict[str, Any], s
     metadata = state.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     facts = metadata["metadata"] if isinstance(metadata.get("metadata"), dict) else metadata
-    if "exit" in facts:
-        ok = ok and count(facts["exit"]) == 0
     content = ev.text_content(text) if text else []
     content += attachments(state.get("attachments"))
+    settle(
+        out,
+        stamp,
+        call_id,
+        ok=ok,
+        title=as_text(state.get("title")),
+        content=content,
+        facts=facts,
+        started=time.get("start"),
+        ended=time.get("end"),
+        raw_output=metadata or ...,
+        todos=input.get("todos") if name == "todowrite" and isinstance(input, dict) else None,
+    )
+    return None
+
+
+def settle(
+    out: Emitter,
+    stamp: Stamp,
+    call_id: str,
+    *,
+    ok: bool,
+    title: str | None,
+    content: list[dict[str, Any]],
+    facts: dict[str, Any],
+    started: Any,
+    ended: Any,
+    raw_output: Any,
+    todos: Any,
+) -> None:
+    """A call that has ended. ``facts`` is what the tool says of itself: a command that failed has completed."""
+    if "exit" in facts:
+        ok = ok and count(facts["exit"]) == 0
     changes = tool.hunks(facts["diff"]) if isinstance(facts.get("diff"), str) else []
-    content += [ev.diff(hunk.path, hunk.old, hunk.new) for hunk in changes]
+    content = content + [ev.diff(hunk.path, hunk.old, hunk.new) for hunk in changes]
     out.update(
         call_id,
         stamp,
         status="completed" if ok else "failed",
-        title=as_text(state.get("title")),
+        title=title,
         content=content,
         locations=[_place(hunk) for hunk in changes],
         exit_code=count(facts.get("exit")),
-        duration_ms=_span(time),
-        ended_at=ev.iso_millis(time.get("end")),
-        raw_output=metadata or ...,
+        duration_ms=_span(started, ended),
+        ended_at=ev.iso_millis(ended),
+        raw_output=raw_output,
     )
-    if name == "todowrite" and ok:
-        entries = tool.plan_of(input.get("todos")) if isinstance(input, dict) else None
-        if entries is not None:
-            out.plan(entries, stamp)
-    return None
+    entries = tool.plan_of(todos) if ok else None
+    if entries is not None:
+        out.plan(entries, stamp)
 
 
 def attachments(value: Any) -> list[dict[str, Any]]:
@@ -300,9 +355,9 @@ def attachments(value: Any) -> list[dict[str, Any]]:
     return [ev.wrapped(block) for block in images if block is not None]
 
 
-def image(file: dict[str, Any]) -> dict[str, Any] | None:
+def image(file: dict[str, Any], place: str = "url") -> dict[str, Any] | None:
     """An image block from a file part; None if it is no image."""
-    mime, url = as_text(file.get("mime")), as_text(file.get("url"))
+    mime, url = as_text(file.get("mime")), as_text(file.get(place))
     if mime is None or url is None or not mime.startswith("image/"):
         return None
     head, comma, data = url.partition(",")
@@ -360,8 +415,8 @@ def outcome_of(value: Any) -> str:
 
 def judge(seat: Seat) -> Ending | None:
     """The stream ended at a step that would go on: was it because a person refused a call?"""
-    if seat.stopped and seat.refused:
-        return Ending("denied", "tool-calls", "the turn ended at a refused call")
+    if seat.declined or (seat.stopped and seat.refused):
+        return Ending("denied", "tool-calls" if seat.stopped else None, "the turn ended at a refused call")
     return None
 
 
@@ -369,6 +424,6 @@ def _place(hunk: tool.Hunk) -> dict[str, Any]:
     return {"path": hunk.path, "line": hunk.line} if hunk.line > 0 else {"path": hunk.path}
 
 
-def _span(time: dict[str, Any]) -> int | None:
-    start, end = count(time.get("start")), count(time.get("end"))
+def _span(started: Any, ended: Any) -> int | None:
+    start, end = count(started), count(ended)
     return end - start if start is not None and end is not None and end >= start else None

@@ -5,6 +5,10 @@ later), ``{"table", "row"}`` a line, and of the storage folder (1.1 and before),
 messages come first and the parts of all sessions after them, so what ends a message (its error, a compaction) is told
 when the parts of a later one begin.
 
+2.0 (by its source, and samples of others) exports the same document with messages that are whole: one for each step of
+the model, each prompt, each compaction, each command that a person ran in between, and each time that the session came
+to rest. Messages that go on are left out.
+
 More than on the stream: prompts, the text of a cut step, calls without an end, sub-agents' sessions (in dumps; the
 `task` call names its session). A message that failed has ``error``. The totals of a session hold no sub-agent.
 """
@@ -33,6 +37,8 @@ IGNORED_PLACES = {
     "session_diff": "changes of the session",
     "todo": "todo list",
 }
+#: how a session of 2.0 came to rest
+IDLE = {"failed": "failed", "interrupted": "cancelled", "succeeded": "completed"}
 #: parts that say nothing for events
 IGNORED_PARTS = {
     "agent": "agent",
@@ -71,8 +77,9 @@ class Message:
         time = info.get("time")
         self.id = message_id
         self.session = session
+        model = info.get("model")
         self.role = info.get("role")
-        self.model = _clean(info.get("modelID"))
+        self.model = _clean(info.get("modelID")) or (_clean(model.get("id")) if isinstance(model, dict) else None)
         self.created = ev.iso_millis(time.get("created")) if isinstance(time, dict) else None
         self.error = ev.clean_value(info.get("error"))
         self.side = info.get("summary") is True or info.get("mode") == "compaction"
@@ -124,9 +131,12 @@ class Mapper:
     def _document(self, info: dict[str, Any], messages: list[Any]) -> Outcome:
         self._session(info, None)
         for item in messages:
-            if not isinstance(item, dict) or not isinstance(item.get("info"), dict):
+            if not isinstance(item, dict):
                 continue
-            told = item["info"]
+            told = item.get("info")
+            if not isinstance(told, dict):
+                self._whole(Message(_clean(item.get("id")) or "", _clean(info.get("id")), item), item)
+                continue
             message = Message(_clean(told.get("id")) or "", _clean(info.get("id")), told)
             for part in item["parts"] if isinstance(item.get("parts"), list) else ():
                 if isinstance(part, dict):
@@ -189,14 +199,15 @@ class Mapper:
             self.sessions[session_id] = parent
         if parent is not None and (parent in self.sessions or session_id in self.children):
             return
-        model = info.get("model")
+        model, place = info.get("model"), info.get("location")
         stamp = Stamp(session_id=session_id)
         self.out.session_state(
             stamp,
             sessionId=session_id,
             version=as_text(info.get("version")),
             model=as_text(model.get("id")) if isinstance(model, dict) else None,
-            cwd=as_text(info.get("directory")),
+            cwd=as_text(info.get("directory"))
+            or (as_text(place.get("directory")) if isinstance(place, dict) else None),
             title=as_text(info.get("title")),
         )
         if isinstance(info.get("tokens"), dict):
@@ -256,10 +267,13 @@ class Mapper:
         outcome = opencode.part(self.out, seat, kind, part_id, part, stamp, side=message.side)
         return IGNORED_PARTS.get(kind, outcome) if outcome is UNKNOWN and isinstance(kind, str) else outcome
 
-    def _prompt(self, kind: Any, part: dict[str, Any], seat: opencode.Seat, stamp: Stamp) -> Outcome:
+    def _prompted(self, seat: opencode.Seat, stamp: Stamp) -> None:
         if stamp.parent is None and not seat.turning:
             seat.turning = True
             self.out.state("turn", stamp, phase="start")
+
+    def _prompt(self, kind: Any, part: dict[str, Any], seat: opencode.Seat, stamp: Stamp) -> Outcome:
+        self._prompted(seat, stamp)
         if kind == "text":
             return opencode.user_text(self.out, part, stamp)
         image = opencode.image(part)
@@ -269,11 +283,12 @@ class Mapper:
         return None
 
     def _delegated(self, part: dict[str, Any]) -> None:
-        """A `task` call names the session of its sub-agent."""
+        """A `task` call names the session of its sub-agent; in 2.0 one of `subagent`, which has no other id."""
         state = part.get("state")
         metadata = state.get("metadata") if isinstance(state, dict) else None
-        child = metadata.get("sessionId") if isinstance(metadata, dict) else None
-        child, call_id = _clean(child), _clean(part.get("callID"))
+        metadata = metadata if isinstance(metadata, dict) else {}
+        child = _clean(metadata.get("sessionId")) or _clean(metadata.get("sessionID"))
+        call_id = _clean(part.get("callID")) or _clean(part.get("id"))
         if child is not None and call_id is not None:
             self.children[child] = call_id
 
@@ -287,8 +302,151 @@ class Mapper:
             seat = self._seat(message)
             if stamp.parent is None:
                 seat.turning = False
-                outcome = opencode.outcome_of(message.error)
-                self.out.state("turn", stamp, phase="end", outcome=outcome, reason=as_text(message.error.get("name")))
+                told, reason = seat.outcome_of(message.error), opencode.error_name(message.error)
+                self.out.state("turn", stamp, phase="end", outcome=told, reason=reason)
+
+    # ------------------------------------------------------------ messages of 2.0
+
+    def _whole(self, message: Message, told: dict[str, Any]) -> None:
+        kind, seat, stamp = told.get("type"), self._seat(message), self._stamp(message)
+        stamp.message_id = message.id
+        if kind == "user":
+            self._prompted(seat, stamp)
+            opencode.user_text(self.out, told, stamp)
+            for file in _dicts(told.get("files")):
+                image = attached(file)
+                if image is not None:
+                    self.out.image(ev.USER, image, stamp)
+        elif kind in ("synthetic", "skill"):  # what the harness says to the model in a user's place
+            opencode.user_text(self.out, {"text": told.get("text"), "synthetic": True}, stamp)
+        elif kind == "assistant":
+            self._step(message, told, seat, stamp)
+        elif kind == "compaction":
+            self._compaction(message, told, stamp)
+        elif kind == "shell":
+            self._command(told, stamp)
+        elif kind == "idle" and stamp.parent is None:
+            self._idle(as_text(told.get("outcome")), seat, stamp)
+
+    def _step(self, message: Message, told: dict[str, Any], seat: opencode.Seat, stamp: Stamp) -> None:
+        opencode.step_start(self.out, seat, stamp)
+        retry = told.get("retry")
+        if isinstance(retry, dict):
+            reason = opencode.error_message(retry.get("error"))
+            self.out.state("retry", stamp, phase="start", attempt=count(retry.get("attempt")), message=reason)
+        for item in _dicts(told.get("content")):
+            if item.get("type") == "tool":
+                self._delegated(item)
+                self._call(item, seat, stamp)
+            else:
+                opencode.part(self.out, seat, item.get("type"), None, item, stamp)
+        self._spent(message, told, stamp, side=False)
+        finish = as_text(told.get("finish"))
+        if not isinstance(message.error, dict) and finish is not None:
+            opencode.step_end(self.out, seat, finish, stamp)
+        self._end(message)
+
+    def _call(self, item: dict[str, Any], seat: opencode.Seat, stamp: Stamp) -> None:
+        call_id, state, time = as_text(item.get("id")), item.get("state"), item.get("time")
+        if call_id is None or not isinstance(state, dict):
+            return
+        time = time if isinstance(time, dict) else {}
+        started = time.get("created") if time.get("ran") is None else time["ran"]
+        input = state.get("input") if isinstance(state.get("input"), dict) else None  # text while it streams
+        name, status = as_text(item.get("name")), state.get("status")
+        self.out.call(
+            call_id,
+            name,
+            input,
+            stamp,
+            status="in_progress" if status == "running" else "pending",
+            started_at=ev.iso_millis(started),
+        )
+        if status not in ("completed", "error"):
+            return
+        content = []
+        for block in _dicts(state.get("content")):
+            image, text = opencode.image(block, "uri"), as_text(block.get("text"))
+            if image is not None:
+                content.append(ev.wrapped(image))
+            elif text:
+                content += ev.text_content(text)
+        if status == "error":
+            reason = opencode.error_message(state.get("error"))
+            seat.declined = seat.declined or (reason is not None and reason.startswith(opencode.DECLINES))
+            if reason and not content:
+                content = ev.text_content(reason)
+        metadata = state.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        opencode.settle(
+            self.out,
+            stamp,
+            call_id,
+            ok=status == "completed",
+            title=None,
+            content=content,
+            facts=metadata,
+            started=started,
+            ended=time.get("completed"),
+            raw_output=metadata or ...,
+            todos=input.get("todos") if name == "todowrite" and input is not None else None,
+        )
+
+    def _compaction(self, message: Message, told: dict[str, Any], stamp: Stamp) -> None:
+        self.out.state("compaction", stamp, phase="start", trigger=as_text(told.get("reason")))
+        self._spent(message, told, stamp, side=True)
+        failed = isinstance(message.error, dict)
+        self.out.state("compaction", stamp, phase="end", success=not failed, summary=as_text(told.get("summary")))
+        if failed:
+            opencode.error(self.out, message.error, stamp)
+
+    def _command(self, told: dict[str, Any], stamp: Stamp) -> None:
+        """A command that a person ran in the session; earlier versions store it as a call, too."""
+        call_id, output, time = as_text(told.get("shellID")), told.get("output"), told.get("time")
+        if call_id is None:
+            return
+        time = time if isinstance(time, dict) else {}
+        started = ev.iso_millis(time.get("created"))
+        self.out.call(call_id, "shell", {"command": told.get("command")}, stamp, started_at=started)
+        text = as_text(output.get("output")) if isinstance(output, dict) else None
+        opencode.settle(
+            self.out,
+            stamp,
+            call_id,
+            ok=told.get("status") == "exited",
+            title=None,
+            content=ev.text_content(text) if text else [],
+            facts=told,
+            started=time.get("created"),
+            ended=time.get("completed"),
+            raw_output=...,
+            todos=None,
+        )
+
+    def _spent(self, message: Message, told: dict[str, Any], stamp: Stamp, *, side: bool) -> None:
+        if isinstance(told.get("tokens"), dict):
+            usage = opencode.usage_of(told["tokens"], told.get("cost"), reasoning_apart=True)
+            self.out.usage("call", usage, stamp, key=f"message:{message.id}", side=side)
+
+    def _idle(self, told: str | None, seat: opencode.Seat, stamp: Stamp) -> None:
+        """The session came to rest. What the last step said of the end is more exact, unless it ended well."""
+        if told not in IDLE or (not seat.turning and (told == "succeeded" or not seat.well)):
+            return
+        outcome = "denied" if seat.declined else IDLE[told]
+        seat.turning = False
+        self.out.state("turn", stamp, phase="end", outcome=outcome, reason=told)
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def attached(file: dict[str, Any]) -> dict[str, Any] | None:
+    """An image block from a file of a prompt, whose bytes stand beside it; None if it is no image."""
+    mime, data = as_text(file.get("mime")), as_text(file.get("data"))
+    if mime is None or data is None or not mime.startswith("image/"):
+        return opencode.image(file, "uri")
+    return ev.image_block(data, mime)
 
 
 def _decoded(value: Any) -> Any:

@@ -6,7 +6,8 @@
 //! retry that takes back what the try before it said. A step that ends for any reason but "tool-calls" ends the turn,
 //! until another step starts; after a refused call the stream ends at "tool-calls". An error may be followed by more (a
 //! context overflow by a compaction). In 2.0 an error has a type and a message, a call has its own id where its part's
-//! was, and what a tool says of itself stands one level deeper.
+//! was, and what a tool says of itself stands one level deeper; a call that a person declines ends its step without a
+//! finish, and the error of that may be printed before the call.
 
 use std::collections::HashSet;
 
@@ -44,6 +45,11 @@ const REFUSALS: [&str; 4] = [
     "PermissionRejectedError",
     "QuestionRejectedError",
 ];
+/// The same in 2.0 (recorded by others: 2.0.5, 2.0.15), where they end the turn at once.
+const DECLINES: [&str; 2] = [
+    "The user declined this tool call",
+    "The user dismissed this question",
+];
 
 /// How a turn ended whose last step finished for this reason.
 fn outcome_of_finish(reason: Option<&str>) -> &'static str {
@@ -57,7 +63,7 @@ fn outcome_of_finish(reason: Option<&str>) -> &'static str {
 /// How a turn ended with an error of that name.
 fn outcome_of_error(name: Option<&str>) -> &'static str {
     match name {
-        Some("ContextOverflowError" | "MessageOutputLengthError") => "limit",
+        Some("ContextOverflowError" | "MessageOutputLengthError" | "provider.quota") => "limit",
         Some("MessageAbortedError" | "aborted") => "cancelled",
         _ => "failed",
     }
@@ -97,6 +103,8 @@ struct Opencode {
     calls: HashSet<String>,
     /// Message of a context overflow that nothing followed yet.
     overflow: Option<String>,
+    /// The error that cancelled the turn, if nothing followed it yet.
+    cancelled: Option<String>,
 }
 
 impl Mapper for Opencode {
@@ -126,7 +134,17 @@ impl Mapper for Opencode {
         if part_kind == "text" && is_true(inner.get("synthetic")) {
             return synthetic(inner, &stamp, out);
         }
-        part(part_kind, id, inner, &mut self.seat, &stamp, false, out)
+        let outcome = part(part_kind, id, inner, &mut self.seat, &stamp, false, out);
+        let cancelled = self.cancelled.take();
+        if self.seat.declined && cancelled.is_some() {
+            // the error came before the call that it is of
+            let state = State::new("turn")
+                .with("phase", "end")
+                .with("outcome", "denied")
+                .with("reason", cancelled);
+            out.state(state, &stamp);
+        }
+        outcome
     }
 
     fn close(&mut self, out: &mut Emitter<'_>) {
@@ -163,11 +181,13 @@ impl Opencode {
             return Outcome::Unknown;
         };
         failure.tell(stamp, out);
-        let outcome = failure.outcome();
+        let outcome = self.seat.outcome_of(&failure);
         self.overflow = (outcome == "limit").then(|| failure.message.to_string());
+        let name = failure.name.as_ref().filter(|_| outcome == "cancelled");
+        self.cancelled = name.map(|name| name.to_string());
         self.seat.turning = false;
         self.seat.apart |= value.is_some_and(|value| value.get("name").is_none());
-        out.state(failure.end_of_turn(), stamp);
+        out.state(failure.end_of_turn(outcome), stamp);
         Outcome::Mapped
     }
 }
@@ -200,16 +220,35 @@ pub(super) struct Seat {
     stopped: bool,
     /// 2.0: output leaves out the reasoning, though no total says so.
     apart: bool,
+    /// 2.0: a person declined a call of the last step, which ended the turn.
+    pub(super) declined: bool,
+    /// The last turn ended with a finish that is no failure.
+    pub(super) well: bool,
 }
 
 impl Seat {
     /// The stream ended at a step that would go on: was it because a person refused a call?
     pub(super) fn judge(&self) -> Option<Ending> {
         let why = "the turn ended at a refused call";
-        (self.stopped && self.refused).then(|| Ending::new("denied", Some("tool-calls"), why))
+        let reason = self.stopped.then_some("tool-calls");
+        (self.declined || (self.stopped && self.refused))
+            .then(|| Ending::new("denied", reason, why))
     }
 
-    fn step_start(&mut self, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    /// How a turn ends at that error: one that was aborted at a declined call is denied.
+    pub(super) fn outcome_of(&self, failure: &Failure<'_>) -> &'static str {
+        match failure.outcome() {
+            "cancelled" if self.declined => "denied",
+            outcome => outcome,
+        }
+    }
+
+    /// A call ended with that error.
+    pub(super) fn failed(&mut self, error: &str) {
+        self.declined |= DECLINES.iter().any(|words| error.starts_with(words));
+    }
+
+    pub(super) fn step_start(&mut self, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
         let message = stamp.message_id.as_ref().map(|id| id.to_string());
         if self.stepping && self.message == message {
             out.abandon(stamp.thread(), stamp);
@@ -221,6 +260,8 @@ impl Seat {
         self.stepping = true;
         self.refused = false;
         self.stopped = false;
+        self.declined = false;
+        self.well = false;
         if !self.turning && stamp.thread().is_none() {
             self.turning = true;
             out.state(State::new("turn").with("phase", "start"), stamp);
@@ -240,14 +281,25 @@ impl Seat {
         let apart = self.apart.then_some(true);
         let tokens = usage_of(value.get("tokens"), value.get("cost"), apart);
         out.call_usage(&tokens, stamp, key.as_deref(), side);
+        self.step_end(reason, stamp, out);
+    }
+
+    pub(super) fn step_end(
+        &mut self,
+        reason: Option<Text<'_>>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) {
         out.commit(stamp.thread());
         self.stepping = false;
         self.stopped = reason.as_deref() == Some("tool-calls");
         if !self.stopped && stamp.thread().is_none() {
             self.turning = false;
+            let outcome = outcome_of_finish(reason.as_deref());
+            self.well = outcome == "completed";
             let state = State::new("turn")
                 .with("phase", "end")
-                .with("outcome", outcome_of_finish(reason.as_deref()))
+                .with("outcome", outcome)
                 .with("reason", reason);
             out.state(state, stamp);
         }
@@ -339,7 +391,8 @@ fn call(
     out: &mut Emitter<'_>,
 ) -> Outcome {
     let own = filled(value.text_of("partID")).and_then(|_| value.text_of("id")); // 2.0
-    seat.apart |= own.is_some();
+    let second = own.is_some();
+    seat.apart |= second;
     let call_id = filled(value.text_of("callID")).or_else(|| filled(own).or_else(|| id.clone()));
     let state = value.get("state").filter(Value::is_object);
     let (Some(call_id), Some(state)) = (call_id, state) else {
@@ -367,46 +420,81 @@ fn call(
     };
     out.call(announced, stamp);
     let metadata = state.get("metadata").filter(Value::is_object);
-    let (text, mut ok) = match &*status {
+    let (text, ok) = match &*status {
         "error" => {
             let text = state.text_of("error");
             let begins = |text: &Text<'_>| REFUSALS.iter().any(|words| text.starts_with(words));
             seat.refused |= text.as_ref().is_some_and(begins);
+            if let Some(text) = text.as_ref().filter(|_| second) {
+                seat.failed(text);
+            }
             (text, false)
         }
         "completed" => (state.text_of("output"), !invalid),
         _ => return Outcome::Mapped,
     };
     let deeper = metadata.and_then(|metadata| metadata.get("metadata"));
-    let facts = deeper.filter(Value::is_object).or(metadata);
-    let exit = facts.and_then(|facts| facts.get("exit"));
-    ok &= exit.is_none() || count(exit) == Some(0);
-    let diff = facts.and_then(|facts| facts.text_of("diff"));
-    let changes = diff.map(|diff| tool::hunks(&diff)).unwrap_or_default();
     let mut content: Vec<Item<'_>> = filled(text).map(Item::Text).into_iter().collect();
     content.extend(attachments(state.get("attachments")));
-    content.extend(changes.iter().map(tool::Hunk::item));
-    let mut update = Update {
+    let planning = name.as_deref() == Some("todowrite");
+    let settled = Settled {
+        call_id,
+        ok,
         title: state.text_of("title"),
         content,
-        locations: changes.iter().map(tool::Hunk::location).collect(),
-        raw_output: metadata
-            .filter(|metadata| !metadata.is_empty())
-            .map(Data::Wire),
-        ..Update::new(call_id, Some(if ok { "completed" } else { "failed" }))
+        facts: deeper.filter(Value::is_object).or(metadata),
+        started: at("start"),
+        ended: at("end"),
+        raw_output: metadata,
+        todos: input
+            .filter(|_| planning)
+            .and_then(|input| input.get("todos")),
     };
-    update.facts.exit_code = count(exit);
-    update.facts.duration_ms = span(count(at("start")), count(at("end")));
-    update.facts.ended_at = iso_millis(at("end"));
-    out.update(update, stamp);
-    if ok
-        && name.as_deref() == Some("todowrite")
-        && let Some(todos) = input.and_then(|input| input.get("todos"))
-        && let Some(entries) = tool::plan_of(Some(todos), "content", "status")
-    {
-        out.plan(&entries, stamp);
-    }
+    settled.tell(stamp, out);
     Outcome::Mapped
+}
+
+/// A call that has ended.
+pub(super) struct Settled<'a> {
+    pub(super) call_id: Text<'a>,
+    pub(super) ok: bool,
+    pub(super) title: Option<Text<'a>>,
+    pub(super) content: Vec<Item<'a>>,
+    /// What the tool says of itself: a command that failed has completed.
+    pub(super) facts: Option<Value<'a>>,
+    pub(super) started: Option<Value<'a>>,
+    pub(super) ended: Option<Value<'a>>,
+    pub(super) raw_output: Option<Value<'a>>,
+    pub(super) todos: Option<Value<'a>>,
+}
+
+impl Settled<'_> {
+    pub(super) fn tell(self, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+        let facts = self.facts;
+        let exit = facts.and_then(|facts| facts.get("exit"));
+        let ok = self.ok && (exit.is_none() || count(exit) == Some(0));
+        let diff = facts.and_then(|facts| facts.text_of("diff"));
+        let changes = diff.map(|diff| tool::hunks(&diff)).unwrap_or_default();
+        let mut content = self.content;
+        content.extend(changes.iter().map(tool::Hunk::item));
+        let mut update = Update {
+            title: self.title,
+            content,
+            locations: changes.iter().map(tool::Hunk::location).collect(),
+            raw_output: self
+                .raw_output
+                .filter(|metadata| !metadata.is_empty())
+                .map(Data::Wire),
+            ..Update::new(self.call_id, Some(if ok { "completed" } else { "failed" }))
+        };
+        update.facts.exit_code = count(exit);
+        update.facts.duration_ms = span(count(self.started), count(self.ended));
+        update.facts.ended_at = iso_millis(self.ended);
+        out.update(update, stamp);
+        if ok && let Some(entries) = tool::plan_of(self.todos, "content", "status") {
+            out.plan(&entries, stamp);
+        }
+    }
 }
 
 fn span(start: Option<i64>, end: Option<i64>) -> Option<Number> {
@@ -417,12 +505,13 @@ fn span(start: Option<i64>, end: Option<i64>) -> Option<Number> {
 /// Tool content from the images among a result's files.
 fn attachments(value: Option<Value<'_>>) -> impl Iterator<Item = Item<'_>> {
     let files = value.into_iter().flat_map(|files| files.items());
+    let image = |file| image(file, "url");
     files.filter_map(image).map(Item::Image)
 }
 
 /// An image from a file part; None if it is no image.
-pub(super) fn image(file: Value<'_>) -> Option<Image<'_>> {
-    let (mime, url) = (file.text_of("mime")?, file.text_of("url")?);
+pub(super) fn image<'a>(file: Value<'a>, place: &str) -> Option<Image<'a>> {
+    let (mime, url) = (file.text_of("mime")?, file.text_of(place)?);
     if !mime.starts_with("image/") {
         return None;
     }
@@ -447,10 +536,21 @@ pub(super) fn image(file: Value<'_>) -> Option<Image<'_>> {
 }
 
 pub(super) fn user_text(value: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
-    let Some(text) = filled(value.text_of("text")) else {
+    let synthetic = is_true(value.get("synthetic"));
+    said(value.text_of("text"), synthetic, stamp, out)
+}
+
+/// What a user says to the model, or the harness in a user's place.
+pub(super) fn said(
+    text: Option<Text<'_>>,
+    synthetic: bool,
+    stamp: &Stamp<'_>,
+    out: &mut Emitter<'_>,
+) -> Outcome {
+    let Some(text) = filled(text) else {
         return Outcome::Ignored("empty text");
     };
-    if is_true(value.get("synthetic")) {
+    if synthetic {
         let stamp = Stamp {
             extra: vec![("synthetic".into(), true.into())],
             ..stamp.clone()
@@ -514,10 +614,10 @@ impl<'a> Failure<'a> {
         out.error(self.message.borrow(), &stamp, fatal);
     }
 
-    pub(super) fn end_of_turn(&self) -> State<'_> {
+    pub(super) fn end_of_turn(&self, outcome: &'static str) -> State<'_> {
         State::new("turn")
             .with("phase", "end")
-            .with("outcome", self.outcome())
+            .with("outcome", outcome)
             .with("reason", self.name.as_ref().map(Text::borrow))
     }
 

@@ -5,6 +5,10 @@
 //! come first and the parts of all sessions after them, so what ends a message (its error, a compaction) is told when
 //! the parts of a later one begin.
 //!
+//! 2.0 (by its source, and samples of others) exports the same document with messages that are whole: one for each step
+//! of the model, each prompt, each compaction, each command that a person ran in between, and each time that the session
+//! came to rest. Messages that go on are left out.
+//!
 //! More than on the stream: prompts, the text of a cut step, calls without an end, sub-agents' sessions (in dumps; the
 //! `task` call names its session). A message that failed has `error`. The totals of a session hold no sub-agent.
 
@@ -12,11 +16,11 @@ use std::collections::{HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::opencode::{self, Failure, Seat};
-use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, is_true, rule};
+use super::opencode::{self, Failure, Seat, Settled};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, is_true, rule};
 use crate::data::{Data, map};
-use crate::emit::Emitter;
-use crate::event::{Kind, Stamp, State, Tokens, iso_millis};
+use crate::emit::{Call, Emitter};
+use crate::event::{Image, Item, Kind, Stamp, State, Tokens, iso_millis};
 use crate::json::{Tape, Text, Value};
 use crate::number::{count, price, total};
 use crate::record::Record;
@@ -107,7 +111,9 @@ impl Message {
             id,
             session,
             from_user: text("role").as_deref() == Some("user"),
-            model: text("modelID").map(Text::into_string),
+            model: filled(text("modelID"))
+                .or_else(|| of("model").and_then(|model| model.text_of("id")))
+                .map(Text::into_string),
             created: iso_millis(of("time").and_then(|time| time.get("created"))),
             error: error.map(|error| Failure::of(error).map(Failure::into_static)),
             side: is_true(of("summary")) || text("mode").as_deref() == Some("compaction"),
@@ -135,7 +141,10 @@ impl<'a> Session<'a> {
             parent,
             version: info.text_of("version"),
             model: info.get("model").and_then(|model| model.text_of("id")),
-            directory: info.text_of("directory"),
+            directory: filled(info.text_of("directory")).or_else(|| {
+                info.get("location")
+                    .and_then(|place| place.text_of("directory"))
+            }),
             title: info.text_of("title"),
             tokens: tokens
                 .map(|tokens| opencode::usage_of(Some(tokens), info.get("cost"), Some(true))),
@@ -243,8 +252,11 @@ impl OpencodeExport {
     fn document(&mut self, info: Value<'_>, messages: Value<'_>, out: &mut Emitter<'_>) {
         self.session(Session::of_info(info, None), out);
         let session = info.text_of("id").map(Text::into_string);
-        for item in messages.items() {
+        for item in messages.items().filter(Value::is_object) {
             let Some(told) = item.get("info").filter(Value::is_object) else {
+                let id = item.text_of("id").map(Text::into_string);
+                let message = Message::new(id.unwrap_or_default(), session.clone(), Some(item));
+                self.whole(message, item, out);
                 continue;
             };
             let id = told.text_of("id").map(Text::into_string);
@@ -411,10 +423,7 @@ impl OpencodeExport {
         let seat = self.seats.entry(session).or_default();
         match &*kind {
             "text" | "file" if message.from_user => {
-                if stamp.thread().is_none() && !seat.turning {
-                    seat.turning = true;
-                    out.state(State::new("turn").with("phase", "start"), &stamp);
-                }
+                prompted(seat, &stamp, out);
                 if &*kind == "text" {
                     return opencode::user_text(part, &stamp, out);
                 }
@@ -445,13 +454,7 @@ impl OpencodeExport {
             }
             "file" => return file(Kind::Message, part, &stamp, out),
             "tool" => {
-                // a `task` call names the session of its sub-agent
-                let child = part.path(&["state", "metadata", "sessionId"]);
-                let child = child.and_then(|child| child.text());
-                if let (Some(child), Some(call)) = (child, part.text_of("callID")) {
-                    self.children
-                        .insert(child.into_string(), call.into_string());
-                }
+                delegated(&mut self.children, part);
             }
             "text" if message.side => {
                 message.summary = part.text_of("text").map(Text::into_string);
@@ -484,13 +487,249 @@ impl OpencodeExport {
             .or_default();
         if stamp.thread().is_none() {
             seat.turning = false;
-            out.state(failure.end_of_turn(), &stamp);
+            out.state(failure.end_of_turn(seat.outcome_of(&failure)), &stamp);
         }
+    }
+
+    // ---------------------------------------------------------------- messages of 2.0
+
+    fn whole(&mut self, message: Message, told: Value<'_>, out: &mut Emitter<'_>) {
+        let kind = told.text_of("type").unwrap_or_default();
+        let mut stamp = self.stamp(&message);
+        stamp.message_id = Some(message.id.clone().into());
+        let session = message.session.clone().unwrap_or_default();
+        let seat = self.seats.entry(session).or_default();
+        match &*kind {
+            "user" => {
+                prompted(seat, &stamp, out);
+                opencode::user_text(told, &stamp, out);
+                for image in dicts(told.get("files")).filter_map(attached) {
+                    out.image(Kind::User, &image, &stamp);
+                }
+            }
+            // what the harness says to the model in a user's place
+            "synthetic" | "skill" => {
+                opencode::said(told.text_of("text"), true, &stamp, out);
+            }
+            "assistant" => self.step(message, told, &stamp, out),
+            "compaction" => compaction(message, told, &stamp, out),
+            "shell" => command(told, &stamp, out),
+            "idle" if stamp.thread().is_none() => {
+                idle(told.text_of("outcome"), seat, &stamp, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn step(
+        &mut self,
+        message: Message,
+        told: Value<'_>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) {
+        let session = message.session.clone().unwrap_or_default();
+        let seat = self.seats.entry(session).or_default();
+        seat.step_start(stamp, out);
+        if let Some(retry) = told.get("retry").filter(Value::is_object) {
+            let reason = retry.get("error").and_then(opencode::error_message);
+            let state = State::new("retry")
+                .with("phase", "start")
+                .with("attempt", count(retry.get("attempt")))
+                .with("message", reason);
+            out.state(state, stamp);
+        }
+        for item in dicts(told.get("content")) {
+            let kind = item.text_of("type").unwrap_or_default();
+            if &*kind == "tool" {
+                delegated(&mut self.children, item);
+                call(item, seat, stamp, out);
+            } else {
+                opencode::part(&kind, None, item, seat, stamp, false, out);
+            }
+        }
+        spent(&message, told, stamp, false, out);
+        if let Some(finish) = told.text_of("finish").filter(|_| message.error.is_none()) {
+            seat.step_end(Some(finish), stamp, out);
+        }
+        self.end(message, out);
+    }
+}
+
+fn prompted(seat: &mut Seat, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    if stamp.thread().is_none() && !seat.turning {
+        seat.turning = true;
+        out.state(State::new("turn").with("phase", "start"), stamp);
+    }
+}
+
+/// A `task` call names the session of its sub-agent; in 2.0 one of `subagent`, which has no other id.
+fn delegated(children: &mut HashMap<String, String>, part: Value<'_>) {
+    let metadata = part.path(&["state", "metadata"]);
+    let of = |key: &str| metadata.and_then(|metadata| filled(metadata.text_of(key)));
+    let child = of("sessionId").or_else(|| of("sessionID"));
+    let call = filled(part.text_of("callID")).or_else(|| filled(part.text_of("id")));
+    if let (Some(child), Some(call)) = (child, call) {
+        children.insert(child.into_string(), call.into_string());
+    }
+}
+
+fn call(item: Value<'_>, seat: &mut Seat, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    let state = item.get("state").filter(Value::is_object);
+    let (Some(call_id), Some(state)) = (item.text_of("id"), state) else {
+        return;
+    };
+    let time = item.get("time");
+    let at = |key: &str| time.and_then(|time| time.get(key));
+    let started = at("ran")
+        .filter(|time| !time.is_null())
+        .or_else(|| at("created"));
+    let input = state.get("input").filter(Value::is_object); // text while it streams
+    let name = item.text_of("name");
+    let planning = name.as_deref() == Some("todowrite");
+    let status = state.text_of("status").unwrap_or_default();
+    let announced = Call {
+        status: if &*status == "running" {
+            "in_progress"
+        } else {
+            "pending"
+        },
+        started_at: iso_millis(started),
+        ..Call::new(call_id.borrow(), name, input)
+    };
+    out.call(announced, stamp);
+    if !matches!(&*status, "completed" | "error") {
+        return;
+    }
+    let blocks = dicts(state.get("content"));
+    let mut content: Vec<Item<'_>> = blocks
+        .filter_map(|block| match opencode::image(block, "uri") {
+            Some(image) => Some(Item::Image(image)),
+            None => filled(block.text_of("text")).map(Item::Text),
+        })
+        .collect();
+    if &*status == "error" {
+        let reason = state.get("error").and_then(opencode::error_message);
+        if let Some(reason) = &reason {
+            seat.failed(reason);
+        }
+        if content.is_empty() {
+            content.extend(filled(reason).map(Item::Text));
+        }
+    }
+    let metadata = state.get("metadata").filter(Value::is_object);
+    let settled = Settled {
+        call_id,
+        ok: &*status == "completed",
+        title: None,
+        content,
+        facts: metadata,
+        started,
+        ended: at("completed"),
+        raw_output: metadata,
+        todos: input
+            .filter(|_| planning)
+            .and_then(|input| input.get("todos")),
+    };
+    settled.tell(stamp, out);
+}
+
+fn compaction(message: Message, told: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    let state = State::new("compaction").with("phase", "start");
+    out.state(state.with("trigger", told.text_of("reason")), stamp);
+    spent(&message, told, stamp, true, out);
+    let state = State::new("compaction")
+        .with("phase", "end")
+        .with("success", message.error.is_none())
+        .with("summary", told.text_of("summary"));
+    out.state(state, stamp);
+    if let Some(Some(failure)) = message.error {
+        failure.tell(stamp, out);
+    }
+}
+
+/// A command that a person ran in the session; earlier versions store it as a call, too.
+fn command(told: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    let Some(call_id) = told.text_of("shellID") else {
+        return;
+    };
+    let time = told.get("time");
+    let at = |key: &str| time.and_then(|time| time.get(key));
+    let announced = Call {
+        started_at: iso_millis(at("created")),
+        ..Call::new(
+            call_id.borrow(),
+            Some("shell".into()),
+            map([("command", told.get("command").into())]),
+        )
+    };
+    out.call(announced, stamp);
+    let output = told
+        .get("output")
+        .and_then(|output| output.text_of("output"));
+    let settled = Settled {
+        call_id,
+        ok: told.text_of("status").as_deref() == Some("exited"),
+        title: None,
+        content: filled(output).map(Item::Text).into_iter().collect(),
+        facts: Some(told),
+        started: at("created"),
+        ended: at("completed"),
+        raw_output: None,
+        todos: None,
+    };
+    settled.tell(stamp, out);
+}
+
+fn spent(message: &Message, told: Value<'_>, stamp: &Stamp<'_>, side: bool, out: &mut Emitter<'_>) {
+    if let Some(tokens) = told.get("tokens").filter(Value::is_object) {
+        let tokens = opencode::usage_of(Some(tokens), told.get("cost"), Some(true));
+        let key = format!("message:{}", message.id);
+        out.call_usage(&tokens, stamp, Some(&key), side);
+    }
+}
+
+/// The session came to rest. What the last step said of the end is more exact, unless it ended well.
+fn idle(told: Option<Text<'_>>, seat: &mut Seat, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    let outcome = match told.as_deref() {
+        Some("failed") => "failed",
+        Some("interrupted") => "cancelled",
+        Some("succeeded") => "completed",
+        _ => return,
+    };
+    if !seat.turning && (outcome == "completed" || !seat.well) {
+        return;
+    }
+    seat.turning = false;
+    let state = State::new("turn")
+        .with("phase", "end")
+        .with("outcome", if seat.declined { "denied" } else { outcome })
+        .with("reason", told);
+    out.state(state, stamp);
+}
+
+fn dicts(value: Option<Value<'_>>) -> impl Iterator<Item = Value<'_>> {
+    let items = value.into_iter().flat_map(|list| list.items());
+    items.filter(Value::is_object)
+}
+
+/// An image from a file of a prompt, whose bytes stand beside it; None if it is no image.
+fn attached(file: Value<'_>) -> Option<Image<'_>> {
+    let mime = file
+        .text_of("mime")
+        .filter(|mime| mime.starts_with("image/"));
+    match (mime, file.text_of("data")) {
+        (Some(mime), Some(data)) => Some(Image {
+            data,
+            mime,
+            uri: None,
+        }),
+        _ => opencode::image(file, "uri"),
     }
 }
 
 fn file(kind: Kind, part: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
-    match opencode::image(part) {
+    match opencode::image(part, "url") {
         Some(image) => {
             out.image(kind, &image, stamp);
             Outcome::Mapped
