@@ -471,3 +471,64 @@ def test_two_sessions_in_one_stream_keep_their_texts_apart(engine: Any) -> None:
     other["params"]["sessionId"] = "sess_2"
     _, run = read(engine, hello(), NEW, says("one"), other, says("three"), END)
     assert run["texts"] == ["one", "two", "three"]
+
+
+# ---------------------------------------------------------------- Grok Build
+
+
+def grok(kind: str, /, method: str = "_x.ai/session/update", **rest: Any) -> dict[str, Any]:
+    return {"method": method, "params": {"sessionId": SESSION, "update": {"sessionUpdate": kind, **rest}}}
+
+
+def completed(reason: str, /, **rest: Any) -> dict[str, Any]:
+    return grok("turn_completed", prompt_id="p", stop_reason=reason, **rest)
+
+
+def test_a_session_that_grok_stored_tells_how_its_turns_ended(engine: Any) -> None:
+    """`updates.jsonl`: no answers, the end of a turn is an extension."""
+    hook = grok("hook_execution", event_name="session_start", runs=[])
+    used = {"inputTokens": 100, "outputTokens": 20, "totalTokens": 120, "cachedReadTokens": 40, "modelCalls": 2}
+    ran = update("tool_call", toolCallId="c", title="Run it", rawInput={}, _meta={"x.ai/tool": {"name": "run"}})
+    first = [
+        hook,
+        says("Hi", "user_message_chunk"),
+        ran,
+        update("tool_call_update", toolCallId="c", status="completed"),
+    ]
+    first += [says("Done."), completed("end_turn", usage=used)]
+    _, run = read(engine, *first)
+    assert (run["verdict"]["outcome"], run["texts"], run["tool_calls"][0]["name"]) == ("completed", ["Done."], "run")
+    assert (run["usage"]["run"]["prompt_tokens"], run["usage"]["run"]["cached_tokens"]) == (100, 40)
+    _, run = read(engine, *first, says("And?", "user_message_chunk"), says("So."), completed("cancelled", usage=used))
+    assert (run["verdict"]["outcome"], run["texts"]) == ("cancelled", ["Done.", "So."])
+    assert run["usage"]["run"]["prompt_tokens"] == 200
+    _, run = read(engine, *first, says("And?", "user_message_chunk"), says("So."))
+    assert run["verdict"]["outcome"] == "incomplete"
+
+
+def test_a_turn_that_failed_at_grok_tells_why(engine: Any) -> None:
+    prompt = says("Hi", "user_message_chunk")
+    last = grok("retry_state", type="exhausted", attempts=2, reason="429", is_rate_limited=True)
+    _, run = read(engine, prompt, last, completed("rate_limit"))
+    assert (run["verdict"]["outcome"], [e["message"] for e in run["errors"]]) == ("failed", ["429"])
+    _, run = read(engine, prompt, completed("error", agent_result="API error (status 404)"))
+    assert (run["verdict"]["outcome"], [e["message"] for e in run["errors"]]) == ("failed", ["API error (status 404)"])
+
+
+def test_what_grok_said_before_it_tried_again_is_void(engine: Any) -> None:
+    stream = [says("Hi", "user_message_chunk"), says("Look."), update("tool_call", toolCallId="c", title="t")]
+    stream += [update("tool_call_update", toolCallId="c", status="completed", _meta={"x.ai/tool": {"name": "t"}})]
+    stream += [says("Half an"), grok("retry_state", type="retrying", attempt=1, max_retries=3, reason="reset")]
+    _, run = read(engine, *stream, says("An answer."), completed("end_turn"))
+    assert (run["texts"], run["retries"], run["tool_calls"][0]["ok"]) == (["Look.", "An answer."], 1, True)
+
+
+def test_the_end_that_grok_tells_live_and_the_answer_are_one(engine: Any) -> None:
+    end = {**completed("end_turn"), "method": "_x.ai/session_notification"}
+    events, _ = read(engine, hello(), NEW, says("Ok."), end, END)
+    assert [state["phase"] for state in states(events, "turn")] == ["start", "end"]
+    broken = {**completed("error", agent_result="boom"), "method": "_x.ai/session_notification"}
+    _, run = read(engine, hello(), NEW, says("Ok."), broken, fails(2, -32603, "Internal error", data="boom"))
+    assert (run["verdict"]["outcome"], len(run["errors"])) == ("failed", 1)
+    _, run = read(engine, hello(), NEW, says("Ok."), end, END, says("More."))
+    assert run["verdict"]["outcome"] == "incomplete"

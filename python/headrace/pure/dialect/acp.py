@@ -9,6 +9,9 @@ The traps: chunks are all there is, no whole text comes after them, and without 
 block; updates may come after the answer to session/prompt; that answer says "end_turn" for failures too; a
 `user_message_chunk` after a finished turn opens the replay of session/load; errors and notices come as message chunks
 (see `acp_agents`, as for all that the agents put into `_meta` and `rawOutput`).
+
+The sessions that Grok Build stores (`updates.jsonl`) are its side without answers: how a turn ended is in an extension
+of its own, which it prints live before the answer, too.
 """
 
 from __future__ import annotations
@@ -59,6 +62,19 @@ PROMPT = "session/prompt"
 #: requests whose failure is the run's, where the client's side is there to tell
 FATAL_REQUESTS = frozenset(
     {"initialize", "authenticate", "auth/login", "session/new", "session/load", "session/resume", PROMPT}
+)
+#: Grok Build's own notifications: stored or replayed, and live; early versions said the same as plain updates
+GROK_METHODS = frozenset({"_x.ai/session/update", "_x.ai/session_notification"})
+GROK_UPDATES = frozenset(
+    {
+        "auto_compact_cancelled",
+        "auto_compact_completed",
+        "auto_compact_failed",
+        "auto_compact_started",
+        "model_changed",
+        "retry_state",
+        "turn_completed",
+    }
 )
 #: version 2: a whole message, that chunks may go on with
 MESSAGES = {"agent_message": ev.MESSAGE, "agent_thought": ev.THOUGHT, "user_message": ev.USER}
@@ -133,6 +149,7 @@ class Mapper:
         self.system_error = False  # codex: the thread is broken
         self.limit = False  # and a cap is the reason
         self.called_off = False  # merged: the client has cancelled the turn
+        self.told = False  # Grok: how the turn ended was said before the answer
 
         self.run = 0  # number of the block without id
         self.place: tuple[str, str, str] | None = None  # session, thread and kind of its chunks; None: it has ended
@@ -192,7 +209,9 @@ class Mapper:
         return self._draft(kind, update, stamp)
 
     def _draft(self, kind: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
-        """Updates of the unstable schema and of version 2."""
+        """Updates of the unstable schema and of version 2, and those of Grok."""
+        if kind in GROK_UPDATES:
+            return self._grok(kind, update, stamp)
         if kind in MESSAGES:
             return self._whole(MESSAGES[kind], update, stamp)
         if kind == "tool_call_content_chunk":
@@ -329,7 +348,7 @@ class Mapper:
         if self.running:
             return
         self.running, self.ended, self.unfinished = True, False, False
-        self.failure = self.system_error = self.limit = self.called_off = False
+        self.failure = self.system_error = self.limit = self.called_off = self.told = False
         self.calls.begin()
         self.out.commit(None)
         self.out.next_turn()
@@ -416,7 +435,10 @@ class Mapper:
             return self.calls.again(call_id, update, stamp)
         if self.calls.is_new(kind, call_id):
             self._opens(stamp)
-        return self.calls.tell(kind, call_id, update, stamp)
+        outcome = self.calls.tell(kind, call_id, update, stamp)
+        if self.agent == "grok" and stamp.parent is None and update.get("status") in ("completed", "failed"):
+            self.out.commit(None)  # a retry goes back to here
+        return outcome
 
     def _opens(self, stamp: Stamp) -> None:
         """A new call: if it is the main agent's, a turn is running."""
@@ -497,6 +519,67 @@ class Mapper:
         )
         return None
 
+    def _grok(self, kind: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
+        """What Grok Build says of a turn: its end, tries of a model call, compactions."""
+        if self.replay:
+            return "replay"
+        if self.sessions and stamp.session_id not in self.sessions:
+            return "extension"  # a sub-agent's
+        self.calls.agent = self.agent or "grok"
+        if kind == "turn_completed":
+            return self._completed(update, stamp)
+        if kind == "retry_state":
+            return self._tries(update, stamp)
+        if kind == "model_changed":
+            self.out.session_state(stamp, model=text_of(update.get("model_id")))
+            return None
+        if kind == "auto_compact_started":
+            self.out.state("compaction", stamp, phase="start")
+            return None
+        self.out.state(
+            "compaction",
+            stamp,
+            phase="end",
+            success=kind == "auto_compact_completed",
+            summary=text_of(update.get("summary_preview")),
+            message=text_of(update.get("error")) or text_of(update.get("reason")),
+        )
+        return None
+
+    def _completed(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
+        """The end of a turn, however it went."""
+        reason = text_of(update.get("stop_reason"))
+        if reason is None:
+            return "extension"
+        self._begin(stamp)
+        self._use(update, stamp)
+        if reason in ("error", "rate_limit"):
+            message = text_of(update.get("agent_result"))
+            if message and not self.failure:
+                self.out.error(message, stamp, fatal=True)
+                self.limit = acp_agents.names_limit(None, message)
+            self._end("limit" if self.limit else "failed", reason, stamp)
+        else:
+            self._stop(reason, stamp)
+        self.told = True
+        return None
+
+    def _tries(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
+        """A model call failed: it is made again, and what it said is void; or that was the last try."""
+        message = text_of(update.get("message")) or text_of(update.get("reason"))
+        if update.get("type") == "retrying":
+            self.out.abandon(None, stamp)
+            self.last = None
+            self.out.state("retry", stamp, phase="start", attempt=count(update.get("attempt")), message=message)
+            return None
+        if update.get("type") not in ("exhausted", "failed") or message is None:
+            return "extension"
+        self._begin(stamp)
+        self.failure = True
+        self.limit = acp_agents.names_limit(None, message)
+        self.out.error(message, stamp, fatal=True)
+        return None
+
     # ------------------------------------------------------------ requests
 
     def _request(self, method: str, value: dict[str, Any], params: dict[str, Any]) -> Outcome:
@@ -511,6 +594,13 @@ class Mapper:
             if self.merged and "id" in value:
                 self.errands.add(request_id(value["id"]))
             return "request to the client"
+        if method in GROK_METHODS:
+            update = mapping(params.get("update"))
+            kind = text_of(update.get("sessionUpdate"))
+            if kind in GROK_UPDATES:
+                self._break()
+                return self._grok(kind, update, Stamp(session_id=id_of(self.out, params.get("sessionId"))))
+            self.calls.agent = self.agent or "grok"
         return "extension" if method.startswith(EXTENSIONS) else UNKNOWN
 
     def _ask(self, value: dict[str, Any], params: dict[str, Any]) -> Outcome:
@@ -585,11 +675,17 @@ class Mapper:
             other = count(error.get("code")) in OTHER_ERRORS and method != PROMPT
             if other or (method is not None and method not in FATAL_REQUESTS):
                 return "error answer to another request"
+            if self.told:
+                self.told = False
+                return "end of a turn again"
             self._fail(error)
             return None
         if count(result.get("protocolVersion")) is not None:
             return self._initialize(result)
         reason = text_of(result.get("stopReason"))
+        if reason is not None and self.told:
+            self.told = False
+            return "end of a turn again"
         if reason is not None:
             self._use(result, Stamp())
             self._stop(reason, Stamp())
@@ -622,7 +718,7 @@ class Mapper:
         self.calls = Calls(self.out, NAME)
         self.named = self.echoes = False
         self.running = self.ended = self.unfinished = False
-        self.failure = self.system_error = self.limit = self.called_off = False
+        self.failure = self.system_error = self.limit = self.called_off = self.told = False
         self.sessions.clear()
         self.place = self.last = None
 

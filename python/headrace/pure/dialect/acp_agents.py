@@ -2,7 +2,8 @@
 `rawOutput`, read by shape, so that a stream that starts in the middle (no `initialize` answer) is read alike.
 
 Recorded: claude-agent-acp 0.101 and claude-code-acp 0.16 (Zed), codex-acp 2.6 and 0.16 (Zed), Copilot 1.0.102, droid
-0.215, Gemini CLI 0.61, Kimi Code 2.1, OpenCode 1.18, Qwen Code 0.24.
+0.215, Gemini CLI 0.61, Kimi Code 2.1, OpenCode 1.18, Qwen Code 0.24. Grok Build 1.0 by its source and samples of
+others.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ AGENTS: dict[str, Agent] = {
     "codex-zed": Agent(sections=True),
     "copilot": Agent(usage=SESSION, notices=(("Error: ", "error"), ("Warning: ", "warning"), ("Info: ", "info"))),
     "droid": Agent(whole=True),
+    "grok": Agent(),
     "gemini": Agent(notices=(("[API Error", "error"),)),
     "kimi": Agent(title_is_name=True),
     "opencode": Agent(usage=CALL, title_is_name=True),
@@ -66,6 +68,7 @@ _MARKS = (
     ("codex", "codex"),
     ("terminal_output_delta", "codex"),
     ("github.com/copilot", "copilot"),
+    ("x.ai/tool", "grok"),
 )
 
 
@@ -93,6 +96,7 @@ def tool_name(agent: str, call_id: str, update: dict[str, Any], first: bool) -> 
         update.get("name"),
         mapping(meta.get("claudeCode")).get("toolName"),
         meta.get("toolName"),
+        mapping(meta.get("x.ai/tool")).get("name"),
         raw.get("tool") if meta.get("is_mcp_tool_call") is True else None,
     ):
         if isinstance(name, str) and name:

@@ -9,6 +9,9 @@
 //! block; updates may come after the answer to session/prompt; that answer says "end_turn" for failures too; a
 //! `user_message_chunk` after a finished turn opens the replay of session/load; errors and notices come as message
 //! chunks (see `agents`, as for all that the agents put into `_meta` and `rawOutput`).
+//!
+//! The sessions that Grok Build stores (`updates.jsonl`) are its side without answers: how a turn ended is in an
+//! extension of its own, which it prints live before the answer, too.
 
 mod agents;
 mod calls;
@@ -76,6 +79,17 @@ const FATAL_REQUESTS: &[&str] = &[
     "session/load",
     "session/resume",
     PROMPT,
+];
+/// Grok Build's own notifications: stored or replayed, and live; early versions said the same as plain updates.
+const GROK_METHODS: [&str; 2] = ["_x.ai/session/update", "_x.ai/session_notification"];
+const GROK_UPDATES: [&str; 7] = [
+    "auto_compact_cancelled",
+    "auto_compact_completed",
+    "auto_compact_failed",
+    "auto_compact_started",
+    "model_changed",
+    "retry_state",
+    "turn_completed",
 ];
 const IGNORED_UPDATES: &[(&str, &str)] = &[
     ("available_commands_update", "commands"),
@@ -219,6 +233,8 @@ struct Acp {
     limit: bool,
     /// Merged: the client has cancelled the turn.
     called_off: bool,
+    /// Grok: how the turn ended was said before the answer.
+    told: bool,
 
     /// Number of the block without id.
     run: i64,
@@ -251,6 +267,7 @@ impl Default for Acp {
             system_error: false,
             limit: false,
             called_off: false,
+            told: false,
             run: 0,
             place: None,
             last: None,
@@ -360,6 +377,7 @@ impl Acp {
             "state_update" => self.state(update, stamp, out),
             "notice" => notice(update, stamp, out),
             "compaction_update" => compaction(update, stamp, out),
+            kind if GROK_UPDATES.contains(&kind) => self.grok(kind, update, stamp, out),
             other => rule(IGNORED_UPDATES, other),
         }
     }
@@ -584,6 +602,7 @@ impl Acp {
         self.system_error = false;
         self.limit = false;
         self.called_off = false;
+        self.told = false;
         self.calls.begin();
         out.commit(None);
         out.next_turn();
@@ -721,7 +740,14 @@ impl Acp {
         if self.calls.is_new(kind, &id) {
             self.opens(stamp, out);
         }
-        self.calls.tell(kind, &id, told, stamp, out)
+        let main = stamp.parent.is_none();
+        let outcome = self.calls.tell(kind, &id, told, stamp, out);
+        let status = update.text_of("status");
+        let over = matches!(status.as_deref(), Some("completed" | "failed"));
+        if main && over && self.calls.agent().name == "grok" {
+            out.commit(None); // a retry goes back to here
+        }
+        outcome
     }
 
     /// A new call: if it is the main agent's, a turn is running.
@@ -820,6 +846,102 @@ impl Acp {
         }
     }
 
+    fn is_grok(&mut self) {
+        if self.calls.agent().name.is_empty() {
+            self.calls.set_agent(&agents::GROK);
+        }
+    }
+
+    /// What Grok Build says of a turn: its end, tries of a model call, compactions.
+    fn grok(
+        &mut self,
+        kind: &str,
+        update: Value<'_>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        if self.replay {
+            return Outcome::Ignored("replay");
+        }
+        let session = stamp.session_id.as_deref();
+        let known = |session: &str| self.sessions.iter().any(|known| known == session);
+        if !self.sessions.is_empty() && !session.is_some_and(known) {
+            return Outcome::Ignored("extension"); // a sub-agent's
+        }
+        self.is_grok();
+        match kind {
+            "turn_completed" => return self.completed(update, stamp, out),
+            "retry_state" => return self.tries(update, stamp, out),
+            "model_changed" => {
+                out.session_state(&[("model", update.text_of("model_id"))], stamp);
+            }
+            "auto_compact_started" => {
+                out.state(State::new("compaction").with("phase", "start"), stamp);
+            }
+            _ => {
+                let message = filled(update.text_of("error")).or_else(|| update.text_of("reason"));
+                let state = State::new("compaction")
+                    .with("phase", "end")
+                    .with("success", kind == "auto_compact_completed")
+                    .with("summary", update.text_of("summary_preview"))
+                    .with("message", message);
+                out.state(state, stamp);
+            }
+        }
+        Outcome::Mapped
+    }
+
+    /// The end of a turn, however it went.
+    fn completed(
+        &mut self,
+        update: Value<'_>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        let Some(reason) = update.text_of("stop_reason") else {
+            return Outcome::Ignored("extension");
+        };
+        self.begin(stamp, out);
+        self.use_of(Some(update), stamp, out);
+        if matches!(&*reason, "error" | "rate_limit") {
+            let message = filled(update.text_of("agent_result"));
+            if let Some(message) = message.filter(|_| !self.failure) {
+                self.limit = agents::names_limit(None, &message);
+                out.error(message, stamp, true);
+            }
+            let outcome = if self.limit { "limit" } else { "failed" };
+            self.end(outcome, Some(reason), stamp, out);
+        } else {
+            self.stop(reason, stamp, out);
+        }
+        self.told = true;
+        Outcome::Mapped
+    }
+
+    /// A model call failed: it is made again, and what it said is void; or that was the last try.
+    fn tries(&mut self, update: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let message = filled(update.text_of("message")).or_else(|| update.text_of("reason"));
+        match (update.text_of("type").as_deref(), message) {
+            (Some("retrying"), message) => {
+                out.abandon(None, stamp);
+                self.last = None;
+                let state = State::new("retry")
+                    .with("phase", "start")
+                    .with("attempt", count(update.get("attempt")))
+                    .with("message", message);
+                out.state(state, stamp);
+            }
+            (Some("exhausted" | "failed"), Some(message)) => {
+                self.begin(stamp, out);
+                self.failure = true;
+                self.limit = agents::names_limit(None, &message);
+                out.error(message, stamp, true);
+            }
+            _ => return Outcome::Ignored("extension"),
+        }
+        Outcome::Mapped
+    }
+
     // ---------------------------------------------------------------- requests
 
     fn request(
@@ -843,6 +965,23 @@ impl Acp {
                     self.errands.insert(request_id(value.get("id")));
                 }
                 Outcome::Ignored("request to the client")
+            }
+            method if GROK_METHODS.contains(&method) => {
+                let update = params.and_then(|params| params.get("update"));
+                let kind = update.and_then(|update| update.text_of("sessionUpdate"));
+                if let (Some(update), Some(kind)) = (update, kind)
+                    && GROK_UPDATES.contains(&&*kind)
+                {
+                    self.end_block();
+                    let session = params.and_then(|params| params.get("sessionId"));
+                    let stamp = Stamp {
+                        session_id: id_of(session, out).map(Text::from),
+                        ..Stamp::default()
+                    };
+                    return self.grok(&kind, update, &stamp, out);
+                }
+                self.is_grok();
+                Outcome::Ignored("extension")
             }
             method if is_extension(method) => Outcome::Ignored("extension"),
             _ => Outcome::Unknown,
@@ -995,6 +1134,9 @@ impl Acp {
             if other && method != Some(PROMPT) || !method.is_none_or(fatal) {
                 return Outcome::Ignored("error answer to another request");
             }
+            if std::mem::take(&mut self.told) {
+                return Outcome::Ignored("end of a turn again");
+            }
             self.fail(error, out);
             return Outcome::Mapped;
         }
@@ -1014,6 +1156,9 @@ impl Acp {
             return Outcome::Mapped;
         }
         if let Some(reason) = member("stopReason").and_then(|reason| reason.text()) {
+            if std::mem::take(&mut self.told) {
+                return Outcome::Ignored("end of a turn again");
+            }
             self.use_of(result, &stamp, out);
             self.stop(reason, &stamp, out);
             return Outcome::Mapped;
@@ -1052,6 +1197,7 @@ impl Acp {
             &mut self.system_error,
             &mut self.limit,
             &mut self.called_off,
+            &mut self.told,
         ] {
             *flag = false;
         }

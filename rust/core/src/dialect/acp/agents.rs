@@ -2,7 +2,8 @@
 //! `rawOutput`, read by shape, so that a stream that starts in the middle (no `initialize` answer) is read alike.
 //!
 //! Recorded: claude-agent-acp 0.101 and claude-code-acp 0.16 (Zed), codex-acp 2.6 and 0.16 (Zed), Copilot 1.0.102,
-//! droid 0.215, Gemini CLI 0.61, Kimi Code 2.1, OpenCode 1.18, Qwen Code 0.24.
+//! droid 0.215, Gemini CLI 0.61, Kimi Code 2.1, OpenCode 1.18, Qwen Code 0.24. Grok Build 1.0 by its source and samples
+//! of others.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -95,6 +96,10 @@ static GEMINI: Agent = Agent {
     notices: &[("[API Error", Notice::Error)],
     ..PLAIN
 };
+pub static GROK: Agent = Agent {
+    name: "grok",
+    ..PLAIN
+};
 static KIMI: Agent = Agent {
     name: "kimi",
     title_is_name: true,
@@ -130,6 +135,7 @@ static MARKS: &[(&str, &Agent)] = &[
     ("codex", &CODEX),
     ("terminal_output_delta", &CODEX),
     ("github.com/copilot", &COPILOT),
+    ("x.ai/tool", &GROK),
 ];
 
 impl Serialize for Agent {
@@ -141,7 +147,8 @@ impl Serialize for Agent {
 impl<'de> Deserialize<'de> for &'static Agent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        let known = NAMES.iter().find(|(_, agent)| agent.name == name);
+        let mut known = NAMES.iter().chain(MARKS);
+        let known = known.find(|(_, agent)| agent.name == name);
         Ok(known.map_or(&UNKNOWN, |(_, agent)| agent))
     }
 }
@@ -180,6 +187,7 @@ impl Agent {
         let name = text(&["name"])
             .or_else(|| text(&["_meta", "claudeCode", "toolName"]))
             .or_else(|| text(&["_meta", "toolName"]))
+            .or_else(|| text(&["_meta", "x.ai/tool", "name"]))
             .or_else(|| text(&["rawInput", "tool"]).filter(|_| of_mcp));
         if name.is_some() {
             return name;
