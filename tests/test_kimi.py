@@ -385,6 +385,17 @@ def test_a_turn_whose_answer_was_cut_by_the_cap_of_the_output_is_at_its_limit(to
     assert (run.verdict.outcome, run.verdict.reason) == ("limit", "max_tokens")
 
 
+def test_the_usage_of_a_step_counts_once_whichever_record_of_it_comes_first() -> None:
+    """Protocol 1.4 wrote the step's end before the record of its usage."""
+    begin, end = step("step.begin"), step("step.end", usage=COUNTS, finishReason="tool_use")
+    record = flat("usage.record", usage=COUNTS, usageScope="turn")
+    for one, two in ((record, end), (end, record)):
+        run = headrace.reduce(lines(flat("turn.prompt"), begin, one, two, begin, one, two))
+        assert (run.usage.calls["count"], run.usage.calls["prompt_tokens"]) == (2, 80)
+    run = headrace.reduce(lines(flat("turn.prompt"), begin, end, record, record))  # another call's, beside the loop
+    assert run.usage.calls["count"] == 2
+
+
 def test_compaction_is_a_call_beside_the_loop() -> None:
     run = headrace.reduce(
         lines(

@@ -1,8 +1,9 @@
 """kimi-code's ``wire.jsonl``: flat records with dotted types (recorded: protocol 1.5), a part of the dialect kimi-wire.
 
 The loop events of a step are the history; the ``agent.*`` records of kind event print the same messages again. Usage
-stands in ``usage.record`` and again in ``step.end``: the first counts. A failed attempt stays in the file, ends with
-finishReason error, and is taken back when the step is tried again. Each agent has a file of its own.
+stands in ``usage.record`` and again in ``step.end``, which comes first in protocol 1.4: whichever is first counts. A
+failed attempt stays in the file, ends with finishReason error, and is taken back when the step is tried again. Each
+agent has a file of its own.
 """
 
 from __future__ import annotations
@@ -80,6 +81,9 @@ class Journal:
         self.step: str | None = None  # uuid of the step that runs or ran last
         self.failed = False  # its attempt failed, and may be tried again
         self.billed = False  # its usage was told
+        self.again: list[int | None] | None = (
+            None  # the counts that its end told, as long as its usage.record may still come
+        )
         self.finish: str | None = None  # finishReason of the last step
         self.cancelled = False
         self.summarised = False  # the compaction that runs gave its summary
@@ -100,7 +104,11 @@ class Journal:
         if kind == "context.append_message" and isinstance(value.get("message"), dict):
             return self._message(value["message"], stamp)
         if kind == "usage.record":
-            return self._usage(value.get("usage"), stamp, side=value.get("usageScope") == "session")
+            usage, side = value.get("usage"), value.get("usageScope") == "session"
+            if not side and self.again is not None and self.again == counts_of(usage):
+                self.again = None
+                return "usage again"
+            return self._usage(usage, stamp, side=side)
         if kind == "llm.request":
             return self._request(value, stamp)
         if kind in ("profile.bind", "config.update"):
@@ -157,6 +165,7 @@ class Journal:
             self.failed = self.finish == "error"
             if self.billed or self.failed:
                 return "end of a step"
+            self.again = counts_of(event.get("usage"))
             return self._usage(event.get("usage"), stamp)
         return UNKNOWN
 
@@ -169,6 +178,7 @@ class Journal:
         step = text(event.get("uuid"))
         self.step = None if step is None else self.out.clean(step)
         self.billed = self.refused = False
+        self.again = None
         self.finish = None
 
     def _take_back(self, stamp: Stamp) -> None:
@@ -351,6 +361,12 @@ class Journal:
             message=text(result.get("feedback")),
         )
         return None
+
+
+def counts_of(usage: Any) -> list[int | None] | None:
+    if not isinstance(usage, dict):
+        return None
+    return [count(usage.get(key)) for key in ("inputOther", "output", "inputCacheRead", "inputCacheCreation")]
 
 
 def text(value: Any) -> str | None:

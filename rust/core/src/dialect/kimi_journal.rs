@@ -1,8 +1,9 @@
 //! kimi-code's `wire.jsonl`: flat records with dotted types (recorded: protocol 1.5), a part of the dialect kimi-wire.
 //!
 //! The loop events of a step are the history; the `agent.*` records of kind event print the same messages again. Usage
-//! stands in `usage.record` and again in `step.end`: the first counts. A failed attempt stays in the file, ends with
-//! finishReason error, and is taken back when the step is tried again. Each agent has a file of its own.
+//! stands in `usage.record` and again in `step.end`, which comes first in protocol 1.4: whichever is first counts. A
+//! failed attempt stays in the file, ends with finishReason error, and is taken back when the step is tried again. Each
+//! agent has a file of its own.
 
 use std::collections::HashMap;
 
@@ -111,6 +112,8 @@ pub(super) struct Journal {
     failed: bool,
     /// Its usage was told.
     billed: bool,
+    /// The counts that its end told, as long as its usage.record may still come.
+    again: Option<[Option<i64>; 4]>,
     /// finishReason of the last step.
     finish: Option<String>,
     cancelled: bool,
@@ -143,8 +146,13 @@ impl Journal {
                 return message_of(message, stamp, out);
             }
             "usage.record" => {
+                let usage = value.get("usage");
                 let side = value.text_of("usageScope").as_deref() == Some("session");
-                return self.usage(value.get("usage"), stamp, side, out);
+                if !side && self.again.is_some() && self.again == counts_of(usage) {
+                    self.again = None;
+                    return Outcome::Ignored("usage again");
+                }
+                return self.usage(usage, stamp, side, out);
             }
             "llm.request" => return self.request(value, &stamp, out),
             "profile.bind" | "config.update" => return profile(value, &stamp, out),
@@ -231,6 +239,7 @@ impl Journal {
                 if self.billed || self.failed {
                     return Outcome::Ignored("end of a step");
                 }
+                self.again = counts_of(event.get("usage"));
                 self.usage(event.get("usage"), stamp, false, out)
             }
             _ => Outcome::Unknown,
@@ -247,6 +256,7 @@ impl Journal {
         out.next_turn();
         self.step = event.text_of("uuid").map(|uuid| out.keep(uuid));
         self.billed = false;
+        self.again = None;
         self.refused = false;
         self.finish = None;
     }
@@ -530,4 +540,15 @@ fn profile(value: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcom
         out.session_state(&[("cwd", cwd)], stamp);
     }
     Outcome::Mapped
+}
+
+fn counts_of(usage: Option<Value<'_>>) -> Option<[Option<i64>; 4]> {
+    let usage = usage.filter(Value::is_object)?;
+    let keys = [
+        "inputOther",
+        "output",
+        "inputCacheRead",
+        "inputCacheCreation",
+    ];
+    Some(keys.map(|key| count(usage.get(key))))
 }
