@@ -473,6 +473,55 @@ def test_two_sessions_in_one_stream_keep_their_texts_apart(engine: Any) -> None:
     assert run["texts"] == ["one", "two", "three"]
 
 
+def of(session: str, line: dict[str, Any]) -> dict[str, Any]:
+    return {**line, "params": {**line["params"], "sessionId": session}}
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        (
+            update("subagent_spawned", subagentSessionId="s1", name="explorer", task="Look.", capabilities={}),
+            update("subagent_state_update", subagentSessionId="s1", state="completed"),
+        ),
+        (
+            update("subagent_update", sessionId="s1", title="explorer", state={"state": "running"}),
+            update("subagent_update", sessionId="s1", state={"state": "idle"}),
+        ),
+        (
+            {
+                "method": "_x.ai/session_notification",
+                "params": {
+                    "sessionId": SESSION,
+                    "update": {"sessionUpdate": "subagent_spawned", "subagent_id": "a", "child_session_id": "s1"},
+                },
+            },
+            update("session_message", messageId="m", senderSessionId="s1", content=[]),
+        ),
+    ],
+)
+def test_what_comes_with_the_session_of_a_sub_agent_is_its(engine: Any, begin: Any, end: Any) -> None:
+    """Claude, codex, Cursor and Grok give a sub-agent a session of its own if the client can take it."""
+    child = [says("Look.", "user_message_chunk"), says("I look.", "agent_thought_chunk"), says("Two files.")]
+    child += [update("tool_call", toolCallId="c", title="ls", status="completed"), update("plan", entries=[])]
+    child += [
+        update("session_info_update", title="explorer"),
+        update("usage_update", used=1, cost={"amount": 9, "currency": "USD"}),
+    ]
+    asks = {
+        "id": 7,
+        "method": "session/request_permission",
+        "params": {"sessionId": "s1", "toolCall": {"toolCallId": "d"}},
+    }
+    stream = [hello(), NEW, says("I ask one."), begin, *(of("s1", line) for line in child), asks, end]
+    events, run = read(engine, *stream, says("It has two."), END)
+    assert (run["texts"], run["report"]["unknown"]) == (["I ask one.", "It has two."], {})
+    assert (run["verdict"]["outcome"], run["plan"], run["cost_usd"]) == ("completed", None, None)
+    assert "explorer" not in [state.get("title") for state in states(events, "session")]
+    agent = {"tool_call_id": "s1", "name": None, "texts": ["Two files."], "thinking": ["I look."]}
+    assert run["subagents"] == [{**agent, "tool_calls": ["c", "d"], "result": None}]
+
+
 # ---------------------------------------------------------------- Grok Build
 
 

@@ -76,6 +76,21 @@ GROK_UPDATES = frozenset(
         "turn_completed",
     }
 )
+#: with an update of these (a draft of the protocol, what Claude, codex, Cursor and Grok made of it) a sub-agent's session
+#: begins: where its id is
+SPAWNS = {"subagent_spawned": ("subagentSessionId", "child_session_id"), "subagent_update": ("sessionId",)}
+#: what counts of a sub-agent's session: its words and calls. Its prompt, plan, cost and title are not the session's.
+OF_SUBAGENTS = frozenset(
+    {
+        "agent_message",
+        "agent_message_chunk",
+        "agent_thought",
+        "agent_thought_chunk",
+        "tool_call",
+        "tool_call_content_chunk",
+        "tool_call_update",
+    }
+)
 #: version 2: a whole message, that chunks may go on with
 MESSAGES = {"agent_message": ev.MESSAGE, "agent_thought": ev.THOUGHT, "user_message": ev.USER}
 
@@ -85,6 +100,11 @@ IGNORED_UPDATES = {
     "compaction_summary_chunk": "compaction summary",
     "terminal_update": "terminal",
     "terminal_output_chunk": "terminal",
+    "subagent_state_update": "sub-agent start and end",
+    "session_message": "message between agents",
+    "async_task_spawned": "background task",
+    "async_task_progress": "background task",
+    "async_task_state_update": "background task",
 }
 
 
@@ -186,13 +206,20 @@ class Mapper:
         session = id_of(self.out, params.get("sessionId"))
         self.calls.agent = self.agent or acp_agents.by_mark(meta, session)
         stamp = Stamp(
-            session_id=session, message_id=id_of(self.out, update.get("messageId")), parent=self.calls.thread(meta)
+            session_id=session,
+            message_id=id_of(self.out, update.get("messageId")),
+            parent=self.calls.thread(meta, session),
         )
         if kind is None:
             return UNKNOWN
         if session is not None and not self.named:
             self.named = True
             self.out.session_state(stamp, sessionId=session)
+        if kind in SPAWNS:
+            self._break()
+            return self._spawned(kind, update, session)
+        if session in self.calls.children and kind not in OF_SUBAGENTS:
+            return "sub-agent's session"
         if kind in ev.CHUNKS:
             return self._chunk(kind, update, stamp, meta)
         self._break()
@@ -207,6 +234,14 @@ class Mapper:
         if kind == "config_option_update":
             return self._options(update, stamp)
         return self._draft(kind, update, stamp)
+
+    def _spawned(self, kind: str, update: dict[str, Any], session: str | None) -> Outcome:
+        """What comes with the id of a sub-agent's session from now on is the sub-agent's."""
+        for key in SPAWNS[kind]:
+            child = id_of(self.out, update.get(key))
+            if child and child != session and child not in self.sessions:
+                self.calls.children.add(child)
+        return "sub-agent start and end"
 
     def _draft(self, kind: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """Updates of the unstable schema and of version 2, and those of Grok."""
@@ -597,9 +632,12 @@ class Mapper:
         if method in GROK_METHODS:
             update = mapping(params.get("update"))
             kind = text_of(update.get("sessionUpdate"))
-            if kind in GROK_UPDATES:
+            session = id_of(self.out, params.get("sessionId"))
+            if kind in GROK_UPDATES and session not in self.calls.children:
                 self._break()
-                return self._grok(kind, update, Stamp(session_id=id_of(self.out, params.get("sessionId"))))
+                return self._grok(kind, update, Stamp(session_id=session))
+            if kind in SPAWNS:
+                self._spawned(kind, update, session)
             self.calls.agent = self.agent or "grok"
         return "extension" if method.startswith(EXTENSIONS) else UNKNOWN
 
@@ -607,9 +645,8 @@ class Mapper:
         """The agent asks if a call may run. For some this is the call's first line, or the first with arguments."""
         subject = mapping(params.get("subject"))  # version 2
         update = mapping(params.get("toolCall")) or mapping(subject.get("toolCall"))
-        stamp = Stamp(
-            session_id=id_of(self.out, params.get("sessionId")), parent=self.calls.thread(mapping(update.get("_meta")))
-        )
+        session = id_of(self.out, params.get("sessionId"))
+        stamp = Stamp(session_id=session, parent=self.calls.thread(mapping(update.get("_meta")), session))
         call_id = id_of(self.out, update.get("toolCallId")) or id_of(self.out, subject.get("toolCallId"))
         if call_id:
             if self.calls.is_new("session/request_permission", call_id):

@@ -57,6 +57,7 @@ class Calls:
         self.refused: list[str] = []  # calls that wait for permission or were refused, and no word of the agent since
         self.tasks: dict[str, bool] = {}  # open calls of sub-agents (Copilot): True if the main agent waits for them
         self.agents: dict[str, str] = {}  # id of a sub-agent (Copilot): its call
+        self.children: set[str] = set()  # sessions of sub-agents
 
     def begin(self) -> None:
         """A turn begins."""
@@ -121,10 +122,11 @@ class Calls:
         if call_id in self.refused:
             self.refused.remove(call_id)
 
-    def thread(self, meta: dict[str, Any]) -> str | None:
-        """The delegating call of the sub-agent whose line this is. Copilot names its sub-agents' calls only: a text
-        that comes while the main agent waits for a sub-agent is the latter's."""
-        parent = acp_agents.parent_call(self.out, meta)
+    def thread(self, meta: dict[str, Any], session: str | None) -> str | None:
+        """The delegating call of the sub-agent whose line this is, or the sub-agent's session if it has its own.
+        Copilot names its sub-agents' calls only: a text that comes while the main agent waits for a sub-agent is the
+        latter's."""
+        parent = session if session in self.children else acp_agents.parent_call(self.out, meta)
         if parent is not None or self.agent != "copilot":
             return parent
         agent = id_of(self.out, mapping(meta.get("github.com/copilot")).get("agentId"))

@@ -97,7 +97,36 @@ const IGNORED_UPDATES: &[(&str, &str)] = &[
     ("compaction_summary_chunk", "compaction summary"),
     ("terminal_update", "terminal"),
     ("terminal_output_chunk", "terminal"),
+    ("subagent_state_update", "sub-agent start and end"),
+    ("session_message", "message between agents"),
+    ("async_task_spawned", "background task"),
+    ("async_task_progress", "background task"),
+    ("async_task_state_update", "background task"),
 ];
+
+/// Where the id of a sub-agent's session is in an update that such a session begins with (a draft of the protocol, what
+/// Claude, codex, Cursor and Grok made of it).
+fn spawns(kind: &str) -> Option<&'static [&'static str]> {
+    match kind {
+        "subagent_spawned" => Some(&["subagentSessionId", "child_session_id"]),
+        "subagent_update" => Some(&["sessionId"]),
+        _ => None,
+    }
+}
+
+/// What counts of a sub-agent's session: its words and calls. Its prompt, plan, cost and title are not the session's.
+fn of_subagents(kind: &str) -> bool {
+    matches!(
+        kind,
+        "agent_message"
+            | "agent_message_chunk"
+            | "agent_thought"
+            | "agent_thought_chunk"
+            | "tool_call"
+            | "tool_call_content_chunk"
+            | "tool_call_update"
+    )
+}
 
 /// How a prompt ended, by its stop reason; a refusal is the model's; "error" is DeepSeek-Reasonix's word.
 fn outcome(reason: &str) -> &'static str {
@@ -318,7 +347,10 @@ impl Acp {
         let mut stamp = Stamp {
             session_id: session.clone().map(Text::from),
             message_id: message.map(Text::from),
-            parent: self.calls.thread(meta, out).map(Text::from),
+            parent: self
+                .calls
+                .thread(meta, session.as_deref(), out)
+                .map(Text::from),
             ..Stamp::default()
         };
         let Some(update) = update else {
@@ -329,7 +361,15 @@ impl Acp {
         };
         if session.is_some() && !self.named {
             self.named = true;
-            out.session_state(&[("sessionId", session.map(Text::from))], &stamp);
+            out.session_state(&[("sessionId", session.clone().map(Text::from))], &stamp);
+        }
+        if let Some(keys) = spawns(&kind) {
+            self.end_block();
+            self.spawned(keys, update, session.as_deref(), out);
+            return Outcome::Ignored("sub-agent start and end");
+        }
+        if self.calls.of_child(session.as_deref()) && !of_subagents(&kind) {
+            return Outcome::Ignored("sub-agent's session");
         }
         let chunk = match &*kind {
             "agent_message_chunk" => Some(Kind::Message),
@@ -353,6 +393,25 @@ impl Acp {
                 Outcome::Ignored("session options")
             }
             kind => self.draft(kind, update, &mut stamp, out),
+        }
+    }
+
+    /// What comes with the id of a sub-agent's session from now on is the sub-agent's.
+    fn spawned(
+        &mut self,
+        keys: &[&str],
+        update: Value<'_>,
+        session: Option<&str>,
+        out: &mut Emitter<'_>,
+    ) {
+        for key in keys {
+            let child = id_of(update.get(key), out).filter(|child| !child.is_empty());
+            if let Some(child) = child
+                && session != Some(&*child)
+                && !self.sessions.contains(&child)
+            {
+                self.calls.children.insert(child);
+            }
         }
     }
 
@@ -969,16 +1028,20 @@ impl Acp {
             method if GROK_METHODS.contains(&method) => {
                 let update = params.and_then(|params| params.get("update"));
                 let kind = update.and_then(|update| update.text_of("sessionUpdate"));
-                if let (Some(update), Some(kind)) = (update, kind)
-                    && GROK_UPDATES.contains(&&*kind)
-                {
-                    self.end_block();
-                    let session = params.and_then(|params| params.get("sessionId"));
-                    let stamp = Stamp {
-                        session_id: id_of(session, out).map(Text::from),
-                        ..Stamp::default()
-                    };
-                    return self.grok(&kind, update, &stamp, out);
+                let session = params.and_then(|params| params.get("sessionId"));
+                let session = id_of(session, out);
+                if let (Some(update), Some(kind)) = (update, kind) {
+                    if GROK_UPDATES.contains(&&*kind) && !self.calls.of_child(session.as_deref()) {
+                        self.end_block();
+                        let stamp = Stamp {
+                            session_id: session.map(Text::from),
+                            ..Stamp::default()
+                        };
+                        return self.grok(&kind, update, &stamp, out);
+                    }
+                    if let Some(keys) = spawns(&kind) {
+                        self.spawned(keys, update, session.as_deref(), out);
+                    }
                 }
                 self.is_grok();
                 Outcome::Ignored("extension")
@@ -1001,9 +1064,10 @@ impl Acp {
             .or_else(|| filled_object(subject.and_then(|subject| subject.get("toolCall"))));
         let meta = update.and_then(|update| update.get("_meta"));
         let session = id_of(param("sessionId"), out);
+        let parent = self.calls.thread(meta, session.as_deref(), out);
         let mut stamp = Stamp {
             session_id: session.map(Text::from),
-            parent: self.calls.thread(meta, out).map(Text::from),
+            parent: parent.map(Text::from),
             ..Stamp::default()
         };
         let named = |holder: Option<Value<'_>>, out: &mut Emitter<'_>| {

@@ -4,7 +4,7 @@
 //! updates that name what has changed. Arguments may grow; `content` before the result is about the call and not its
 //! result; a status of "completed" may hide an exit code.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -144,9 +144,15 @@ pub struct Calls {
     tasks: Vec<(String, bool)>,
     /// Id of a sub-agent (Copilot): its call.
     agents: HashMap<String, String>,
+    /// Sessions of sub-agents.
+    pub children: HashSet<String>,
 }
 
 impl Calls {
+    pub fn of_child(&self, session: Option<&str>) -> bool {
+        session.is_some_and(|session| self.children.contains(session))
+    }
+
     pub fn agent(&self) -> &'static Agent {
         self.agent.unwrap_or(&UNKNOWN)
     }
@@ -277,9 +283,17 @@ impl Calls {
         }
     }
 
-    /// The delegating call of the sub-agent whose line this is. Copilot names its sub-agents' calls only: a text that
-    /// comes while the main agent waits for a sub-agent is the latter's.
-    pub fn thread(&mut self, meta: Option<Value<'_>>, out: &mut Emitter<'_>) -> Option<String> {
+    /// The delegating call of the sub-agent whose line this is, or the sub-agent's session if it has its own. Copilot
+    /// names its sub-agents' calls only: a text that comes while the main agent waits for a sub-agent is the latter's.
+    pub fn thread(
+        &mut self,
+        meta: Option<Value<'_>>,
+        session: Option<&str>,
+        out: &mut Emitter<'_>,
+    ) -> Option<String> {
+        if self.of_child(session) {
+            return session.map(str::to_owned);
+        }
         let parent = agents::parent_call(meta, out);
         if parent.is_some() || self.agent().name != "copilot" {
             return parent;
