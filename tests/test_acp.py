@@ -522,6 +522,56 @@ def test_what_comes_with_the_session_of_a_sub_agent_is_its(engine: Any, begin: A
     assert run["subagents"] == [{**agent, "tool_calls": ["c", "d"], "result": None}]
 
 
+def marked(line: dict[str, Any], **meta: Any) -> dict[str, Any]:
+    rest = line["params"]["update"]
+    return update(
+        rest["sessionUpdate"], **{**rest, "_meta": {key.replace("__", "/"): value for key, value in meta.items()}}
+    )
+
+
+def test_devin_marks_what_its_sub_agents_do(engine: Any) -> None:
+    """A call with the sub-agent's id tells its begin and end; `root` is the main agent."""
+    own: dict[str, Any] = {"cognition.ai__subagent_context": {"parentAgentId": "a1"}}
+    root: dict[str, Any] = {"cognition.ai__subagent_context": {"parentAgentId": "root"}}
+    costs = update("usage_update", used=1, size=2, cost={"amount": 9, "currency": "USD"})
+    begin = marked(update("tool_call_update", toolCallId="a1", status="in_progress"), cognition={"agentId": "a1"})
+    stream = [hello(), NEW, says("I ask one."), begin, marked(says("Two files."), **own), marked(costs, **own)]
+    stream += [marked(update("tool_call", toolCallId="c", title="Ran ls"), **own), marked(says("It has two."), **root)]
+    _, run = read(engine, *stream, update("tool_call_update", toolCallId="a1", status="completed"), END)
+    assert (run["texts"], run["cost_usd"]) == (["I ask one.", "It has two."], None)
+    assert [(call["id"], call["parent"]) for call in run["tool_calls"]] == [("a1", None), ("c", "a1")]
+    assert [(agent["tool_call_id"], agent["texts"]) for agent in run["subagents"]] == [("a1", ["Two files."])]
+
+
+def test_kiro_marks_what_its_sub_agents_do(engine: Any) -> None:
+    """Version 3: the call that delegates has the sub-agent's id too, which is another one once it runs."""
+    call: dict[str, Any] = {"toolCallId": "invoke_subagent_1", "title": "Sub-agent: poet"}
+    begin = update("tool_call", **call, status="pending", rawInput={"name": "poet", "prompt": "Write."})
+    runs = update("tool_call_update", **call, status="in_progress")
+    ends = update("tool_call_update", **call, status="completed", rawOutput={"response": "A rose."})
+    own: dict[str, Any] = {"kiro": {"agentSubtaskId": "u-1"}}
+    task: dict[str, Any] = {"kiro": {"agentSubtaskId": "u-1", "kind": "agent-subtask"}}
+    first: dict[str, Any] = {"kiro": {"agentSubtaskId": "invoke_subagent_1", "kind": "agent-subtask"}}
+    stream = [
+        hello(),
+        NEW,
+        says("I ask one."),
+        marked(begin, **first),
+        marked(runs, **task),
+        marked(says("A rose."), **own),
+    ]
+    stream += [marked(says("Write.", "user_message_chunk"), **own)]
+    stream += [marked(update("tool_call", toolCallId="c", title="ls", status="completed"), **own), marked(ends, **task)]
+    _, run = read(engine, *stream, says("Done."), END)
+    assert run["texts"] == ["I ask one.", "Done."]
+    assert [(call["id"], call["parent"]) for call in run["tool_calls"]] == [
+        ("invoke_subagent_1", None),
+        ("c", "invoke_subagent_1"),
+    ]
+    (agent,) = run["subagents"]
+    assert (agent["name"], agent["texts"], agent["tool_calls"]) == ("poet", ["A rose."], ["c"])
+
+
 # ---------------------------------------------------------------- Grok Build
 
 

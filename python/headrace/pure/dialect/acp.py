@@ -76,8 +76,8 @@ GROK_UPDATES = frozenset(
         "turn_completed",
     }
 )
-#: with an update of these (a draft of the protocol, what Claude, codex, Cursor and Grok made of it) a sub-agent's session
-#: begins: where its id is
+#: with an update of these (a draft of the protocol, what Claude, codex, Cursor and Grok made of it) the session of a
+#: sub-agent begins: where its id is
 SPAWNS = {"subagent_spawned": ("subagentSessionId", "child_session_id"), "subagent_update": ("sessionId",)}
 #: what counts of a sub-agent's session: its words and calls. Its prompt, plan, cost and title are not the session's.
 OF_SUBAGENTS = frozenset(
@@ -208,7 +208,7 @@ class Mapper:
         stamp = Stamp(
             session_id=session,
             message_id=id_of(self.out, update.get("messageId")),
-            parent=self.calls.thread(meta, session),
+            parent=self.calls.thread(meta, session, id_of(self.out, update.get("toolCallId"))),
         )
         if kind is None:
             return UNKNOWN
@@ -218,7 +218,8 @@ class Mapper:
         if kind in SPAWNS:
             self._break()
             return self._spawned(kind, update, session)
-        if session in self.calls.children and kind not in OF_SUBAGENTS:
+        own = session in self.calls.children or (stamp.parent is not None and acp_agents.of_subagent(meta))
+        if own and kind not in OF_SUBAGENTS:
             return "sub-agent's session"
         if kind in ev.CHUNKS:
             return self._chunk(kind, update, stamp, meta)
@@ -646,8 +647,8 @@ class Mapper:
         subject = mapping(params.get("subject"))  # version 2
         update = mapping(params.get("toolCall")) or mapping(subject.get("toolCall"))
         session = id_of(self.out, params.get("sessionId"))
-        stamp = Stamp(session_id=session, parent=self.calls.thread(mapping(update.get("_meta")), session))
         call_id = id_of(self.out, update.get("toolCallId")) or id_of(self.out, subject.get("toolCallId"))
+        stamp = Stamp(session_id=session, parent=self.calls.thread(mapping(update.get("_meta")), session, call_id))
         if call_id:
             if self.calls.is_new("session/request_permission", call_id):
                 self._break()

@@ -62,6 +62,8 @@ _NAMES = (
     ("opencode", "opencode"),
     ("qwen", "qwen"),
 )
+#: Devin's mark of a sub-agent's updates
+DEVIN = "cognition.ai/subagent_context"
 #: keys of `_meta` that give an agent away
 _MARKS = (
     ("claudeCode", "claude"),
@@ -110,9 +112,15 @@ def tool_name(agent: str, call_id: str, update: dict[str, Any], first: bool) -> 
 
 
 def parent_call(out: Emitter, meta: dict[str, Any]) -> str | None:
-    """The delegating call, where a sub-agent's line names it."""
+    """The delegating call, where a sub-agent's line names it. Devin has a call for each sub-agent, with its id."""
     named = mapping(meta.get("claudeCode")).get("parentToolUseId")
-    return id_of(out, named) or id_of(out, meta.get("parentToolCallId")) or None
+    agent = id_of(out, mapping(meta.get(DEVIN)).get("parentAgentId"))
+    return id_of(out, named) or id_of(out, meta.get("parentToolCallId")) or (agent if agent != "root" else None) or None
+
+
+def of_subagent(meta: dict[str, Any]) -> bool:
+    """Whether Devin or Kiro mark an update, of whatever kind, as a sub-agent's (or Devin as the main agent's)."""
+    return DEVIN in meta or "agentSubtaskId" in mapping(meta.get("kiro"))
 
 
 def is_refusal(update: dict[str, Any]) -> bool:

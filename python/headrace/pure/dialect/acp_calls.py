@@ -56,7 +56,7 @@ class Calls:
         self.calls: dict[str, Call] = {}
         self.refused: list[str] = []  # calls that wait for permission or were refused, and no word of the agent since
         self.tasks: dict[str, bool] = {}  # open calls of sub-agents (Copilot): True if the main agent waits for them
-        self.agents: dict[str, str] = {}  # id of a sub-agent (Copilot): its call
+        self.agents: dict[str, str] = {}  # id of a sub-agent (Copilot, Kiro): its call
         self.children: set[str] = set()  # sessions of sub-agents
 
     def begin(self) -> None:
@@ -122,13 +122,18 @@ class Calls:
         if call_id in self.refused:
             self.refused.remove(call_id)
 
-    def thread(self, meta: dict[str, Any], session: str | None) -> str | None:
-        """The delegating call of the sub-agent whose line this is, or the sub-agent's session if it has its own.
-        Copilot names its sub-agents' calls only: a text that comes while the main agent waits for a sub-agent is the
-        latter's."""
+    def thread(self, meta: dict[str, Any], session: str | None, call_id: str | None) -> str | None:
+        """The delegating call of the sub-agent whose line this is, or the sub-agent's session if it has its own. Kiro
+        gives sub-agents ids that their calls name, too. Copilot names its sub-agents' calls only: a text that comes
+        while the main agent waits for a sub-agent is the latter's."""
         parent = session if session in self.children else acp_agents.parent_call(self.out, meta)
+        kiro = mapping(meta.get("kiro"))
+        if parent is None and (agent := id_of(self.out, kiro.get("agentSubtaskId"))):
+            if kiro.get("kind") == "agent-subtask" and call_id:
+                self.agents[agent] = call_id
+            parent = self.agents.get(agent, agent)
         if parent is not None or self.agent != "copilot":
-            return parent
+            return parent if parent != call_id else None
         agent = id_of(self.out, mapping(meta.get("github.com/copilot")).get("agentId"))
         if agent is None:
             return next((call_id for call_id, waits in self.tasks.items() if waits), None)

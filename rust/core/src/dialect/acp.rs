@@ -336,20 +336,21 @@ impl Acp {
             params.map_or([None; 2], |params| params.fields(["sessionId", "update"]));
         let session = id_of(session, out);
         let update = update.filter(Value::is_object);
-        let [meta, message, kind] = update.map_or([None; 3], |update| {
-            update.fields(["_meta", "messageId", "sessionUpdate"])
+        let [meta, message, kind, call] = update.map_or([None; 4], |update| {
+            update.fields(["_meta", "messageId", "sessionUpdate", "toolCallId"])
         });
         if self.calls.agent().name.is_empty() {
             let agent = Agent::by_mark(meta, session.as_deref());
             self.calls.set_agent(agent);
         }
         let message = id_of(message, out);
+        let call = id_of(call, out);
         let mut stamp = Stamp {
             session_id: session.clone().map(Text::from),
             message_id: message.map(Text::from),
             parent: self
                 .calls
-                .thread(meta, session.as_deref(), out)
+                .thread(meta, session.as_deref(), call.as_deref(), out)
                 .map(Text::from),
             ..Stamp::default()
         };
@@ -368,7 +369,9 @@ impl Acp {
             self.spawned(keys, update, session.as_deref(), out);
             return Outcome::Ignored("sub-agent start and end");
         }
-        if self.calls.of_child(session.as_deref()) && !of_subagents(&kind) {
+        let own = self.calls.of_child(session.as_deref())
+            || (stamp.parent.is_some() && agents::of_subagent(meta));
+        if own && !of_subagents(&kind) {
             return Outcome::Ignored("sub-agent's session");
         }
         let chunk = match &*kind {
@@ -1064,18 +1067,20 @@ impl Acp {
             .or_else(|| filled_object(subject.and_then(|subject| subject.get("toolCall"))));
         let meta = update.and_then(|update| update.get("_meta"));
         let session = id_of(param("sessionId"), out);
-        let parent = self.calls.thread(meta, session.as_deref(), out);
-        let mut stamp = Stamp {
-            session_id: session.map(Text::from),
-            parent: parent.map(Text::from),
-            ..Stamp::default()
-        };
         let named = |holder: Option<Value<'_>>, out: &mut Emitter<'_>| {
             id_of(holder.and_then(|holder| holder.get("toolCallId")), out)
         };
         let id = named(update, out)
             .filter(|id| !id.is_empty())
             .or_else(|| named(subject, out));
+        let parent = self
+            .calls
+            .thread(meta, session.as_deref(), id.as_deref(), out);
+        let mut stamp = Stamp {
+            session_id: session.map(Text::from),
+            parent: parent.map(Text::from),
+            ..Stamp::default()
+        };
         // a version 2 request may name the call and nothing of it
         let told = update.or(subject);
         if let (Some(id), Some(told)) = (id.as_deref().filter(|id| !id.is_empty()), told) {

@@ -49,6 +49,9 @@ pub struct Agent {
     notices: &'static [(&'static str, Notice)],
 }
 
+/// Devin's mark of a sub-agent's updates.
+const DEVIN: &str = "cognition.ai/subagent_context";
+
 const PLAIN: Agent = Agent {
     name: "",
     covers: Covers::Turn,
@@ -289,12 +292,20 @@ impl Agent {
 }
 
 /// The delegating call, where a sub-agent's line names it.
+/// Devin has a call for each sub-agent, with its id.
 pub fn parent_call(meta: Option<Value<'_>>, out: &mut Emitter<'_>) -> Option<String> {
     let meta = meta?;
-    let named = id_of(meta.path(&["claudeCode", "parentToolUseId"]), out);
-    named
-        .filter(|id| !id.is_empty())
-        .or_else(|| id_of(meta.get("parentToolCallId"), out).filter(|id| !id.is_empty()))
+    let mut id = |value: Option<Value<'_>>| id_of(value, out).filter(|id| !id.is_empty());
+    id(meta.path(&["claudeCode", "parentToolUseId"]))
+        .or_else(|| id(meta.get("parentToolCallId")))
+        .or_else(|| id(meta.path(&[DEVIN, "parentAgentId"])).filter(|agent| agent != "root"))
+}
+
+/// Whether Devin or Kiro mark an update, of whatever kind, as a sub-agent's (or Devin as the main agent's).
+pub fn of_subagent(meta: Option<Value<'_>>) -> bool {
+    meta.is_some_and(|meta| {
+        meta.get(DEVIN).is_some() || meta.path(&["kiro", "agentSubtaskId"]).is_some()
+    })
 }
 
 /// A result that says in a field of its own that the call was not allowed to run.

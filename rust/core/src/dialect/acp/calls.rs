@@ -142,7 +142,7 @@ pub struct Calls {
     pub refused: Vec<String>,
     /// Open calls of sub-agents (Copilot): whether the main agent waits for them.
     tasks: Vec<(String, bool)>,
-    /// Id of a sub-agent (Copilot): its call.
+    /// Id of a sub-agent (Copilot, Kiro): its call.
     agents: HashMap<String, String>,
     /// Sessions of sub-agents.
     pub children: HashSet<String>,
@@ -283,20 +283,37 @@ impl Calls {
         }
     }
 
-    /// The delegating call of the sub-agent whose line this is, or the sub-agent's session if it has its own. Copilot
-    /// names its sub-agents' calls only: a text that comes while the main agent waits for a sub-agent is the latter's.
+    /// The delegating call of the sub-agent whose line this is, or the sub-agent's session if it has its own. Kiro gives
+    /// sub-agents ids that their calls name, too. Copilot names its sub-agents' calls only: a text that comes while the
+    /// main agent waits for a sub-agent is the latter's.
     pub fn thread(
         &mut self,
         meta: Option<Value<'_>>,
         session: Option<&str>,
+        call: Option<&str>,
         out: &mut Emitter<'_>,
     ) -> Option<String> {
-        if self.of_child(session) {
-            return session.map(str::to_owned);
+        let mut parent = if self.of_child(session) {
+            session.map(str::to_owned)
+        } else {
+            agents::parent_call(meta, out)
+        };
+        let kiro = meta.and_then(|meta| meta.get("kiro"));
+        if let (None, Some(kiro)) = (&parent, kiro)
+            && let Some(agent) = id_of(kiro.get("agentSubtaskId"), out)
+            && !agent.is_empty()
+        {
+            if let Some(call) = call.filter(|call| !call.is_empty())
+                && kiro
+                    .get("kind")
+                    .is_some_and(|kind| kind.is_text("agent-subtask"))
+            {
+                self.agents.insert(agent.clone(), call.to_owned());
+            }
+            parent = Some(self.agents.get(&agent).cloned().unwrap_or(agent));
         }
-        let parent = agents::parent_call(meta, out);
         if parent.is_some() || self.agent().name != "copilot" {
-            return parent;
+            return parent.filter(|parent| Some(&**parent) != call);
         }
         let agent = meta.and_then(|meta| meta.path(&["github.com/copilot", "agentId"]));
         let Some(agent) = id_of(agent, out) else {
