@@ -522,6 +522,26 @@ def test_what_comes_with_the_session_of_a_sub_agent_is_its(engine: Any, begin: A
     assert run["subagents"] == [{**agent, "tool_calls": ["c", "d"], "result": None}]
 
 
+def test_cursor_names_the_call_of_a_sub_agent_s_session(engine: Any) -> None:
+    task = update("tool_call", toolCallId="t", title="Task: Look", rawInput={"_toolName": "task", "prompt": "Look."})
+    begin = update("subagent_spawned", subagentSessionId="s1", name="explore", _meta={"cursor": {"toolCallId": "t"}})
+    ends = update("tool_call_update", toolCallId="t", status="completed")
+    _, run = read(engine, hello(), NEW, task, begin, of("s1", says("Two files.")), ends, says("Two."), END)
+    assert [(agent["tool_call_id"], agent["texts"]) for agent in run["subagents"]] == [("t", ["Two files."])]
+    assert run["texts"] == ["Two."]
+
+
+@pytest.mark.parametrize("name", ["RetriableError", "NonRetriableError", "ActionRequiredError"])
+def test_cursor_says_its_errors_as_text_and_ends_the_turn(engine: Any, name: str) -> None:
+    _, run = read(
+        engine, hello(), NEW, says("I look."), says(f"\n\nError: {name}: [canceled] http/2 stream closed"), END
+    )
+    assert (run["verdict"]["outcome"], run["texts"]) == ("failed", ["I look."])
+    assert [error["message"] for error in run["errors"]] == [f"Error: {name}: [canceled] http/2 stream closed"]
+    _, run = read(engine, hello(), NEW, says(f"I saw an Error: {name}: stream closed"), END)
+    assert run["verdict"]["outcome"] == "completed"
+
+
 def marked(line: dict[str, Any], **meta: Any) -> dict[str, Any]:
     rest = line["params"]["update"]
     return update(

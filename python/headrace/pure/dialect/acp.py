@@ -237,11 +237,13 @@ class Mapper:
         return self._draft(kind, update, stamp)
 
     def _spawned(self, kind: str, update: dict[str, Any], session: str | None) -> Outcome:
-        """What comes with the id of a sub-agent's session from now on is the sub-agent's."""
+        """What comes with the id of a sub-agent's session from now on is the sub-agent's. Cursor names the call."""
+        cursor = mapping(mapping(update.get("_meta")).get("cursor"))
+        call_id = id_of(self.out, cursor.get("toolCallId"))
         for key in SPAWNS[kind]:
             child = id_of(self.out, update.get(key))
             if child and child != session and child not in self.sessions:
-                self.calls.children.add(child)
+                self.calls.children[child] = call_id or self.calls.children.get(child, child)
         return "sub-agent start and end"
 
     def _draft(self, kind: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
@@ -337,7 +339,7 @@ class Mapper:
     def _said(self, notice: str, text: str, stamp: Stamp) -> Outcome:
         """The harness speaks, not the model."""
         self._break()
-        text = text.rstrip("\n")
+        text = text.strip("\n")
         if notice == "info":
             return "notice of the harness"
         if notice == "error" or self.system_error:

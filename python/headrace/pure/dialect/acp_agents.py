@@ -37,8 +37,11 @@ class Agent(NamedTuple):
     notices: tuple[tuple[str, str], ...] = ()
 
 
+#: Cursor, which does not say its name, has these classes of errors
+CURSOR = tuple((f"\n\nError: {name}Error: ", "error") for name in ("Retriable", "NonRetriable", "ActionRequired"))
+
 AGENTS: dict[str, Agent] = {
-    "": Agent(),
+    "": Agent(notices=CURSOR),
     "claude": Agent(dressed=True),
     "codex": Agent(sections=True, unmarked=True),
     "codex-zed": Agent(sections=True),

@@ -57,7 +57,7 @@ class Calls:
         self.refused: list[str] = []  # calls that wait for permission or were refused, and no word of the agent since
         self.tasks: dict[str, bool] = {}  # open calls of sub-agents (Copilot): True if the main agent waits for them
         self.agents: dict[str, str] = {}  # id of a sub-agent (Copilot, Kiro): its call
-        self.children: set[str] = set()  # sessions of sub-agents
+        self.children: dict[str, str] = {}  # session of a sub-agent: its call, or the session again
 
     def begin(self) -> None:
         """A turn begins."""
@@ -126,7 +126,7 @@ class Calls:
         """The delegating call of the sub-agent whose line this is, or the sub-agent's session if it has its own. Kiro
         gives sub-agents ids that their calls name, too. Copilot names its sub-agents' calls only: a text that comes
         while the main agent waits for a sub-agent is the latter's."""
-        parent = session if session in self.children else acp_agents.parent_call(self.out, meta)
+        parent = self.children.get(session or "") or acp_agents.parent_call(self.out, meta)
         kiro = mapping(meta.get("kiro"))
         if parent is None and (agent := id_of(self.out, kiro.get("agentSubtaskId"))):
             if kiro.get("kind") == "agent-subtask" and call_id:

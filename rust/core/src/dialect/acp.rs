@@ -399,7 +399,7 @@ impl Acp {
         }
     }
 
-    /// What comes with the id of a sub-agent's session from now on is the sub-agent's.
+    /// What comes with the id of a sub-agent's session from now on is the sub-agent's. Cursor names the call.
     fn spawned(
         &mut self,
         keys: &[&str],
@@ -407,13 +407,18 @@ impl Acp {
         session: Option<&str>,
         out: &mut Emitter<'_>,
     ) {
+        let call = id_of(update.path(&["_meta", "cursor", "toolCallId"]), out);
+        let call = call.filter(|call| !call.is_empty());
         for key in keys {
             let child = id_of(update.get(key), out).filter(|child| !child.is_empty());
             if let Some(child) = child
                 && session != Some(&*child)
                 && !self.sessions.contains(&child)
             {
-                self.calls.children.insert(child);
+                let children = &mut self.calls.children;
+                let own = children.get(&child).unwrap_or(&child);
+                let thread = call.as_ref().unwrap_or(own).clone();
+                children.insert(child, thread);
             }
         }
     }
@@ -585,7 +590,7 @@ impl Acp {
         if notice == Notice::Info {
             return Outcome::Ignored("notice of the harness");
         }
-        let text = text.rewrite(|text| text.trim_end_matches('\n').to_owned());
+        let text = text.rewrite(|text| text.trim_matches('\n').to_owned());
         if notice == Notice::Error || self.system_error {
             if !(self.ended && self.system_error) {
                 self.begin(stamp, out); // else the turn's answer came before its error

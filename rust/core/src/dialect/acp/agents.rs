@@ -62,7 +62,15 @@ const PLAIN: Agent = Agent {
     unmarked: false,
     notices: &[],
 };
-pub static UNKNOWN: Agent = PLAIN;
+/// Cursor does not say its name; it has these classes of errors.
+pub static UNKNOWN: Agent = Agent {
+    notices: &[
+        ("\n\nError: RetriableError: ", Notice::Error),
+        ("\n\nError: NonRetriableError: ", Notice::Error),
+        ("\n\nError: ActionRequiredError: ", Notice::Error),
+    ],
+    ..PLAIN
+};
 static CLAUDE: Agent = Agent {
     name: "claude",
     dressed: true,

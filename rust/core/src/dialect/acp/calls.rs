@@ -4,7 +4,7 @@
 //! updates that name what has changed. Arguments may grow; `content` before the result is about the call and not its
 //! result; a status of "completed" may hide an exit code.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -144,13 +144,13 @@ pub struct Calls {
     tasks: Vec<(String, bool)>,
     /// Id of a sub-agent (Copilot, Kiro): its call.
     agents: HashMap<String, String>,
-    /// Sessions of sub-agents.
-    pub children: HashSet<String>,
+    /// Session of a sub-agent: its call, or the session again.
+    pub children: HashMap<String, String>,
 }
 
 impl Calls {
     pub fn of_child(&self, session: Option<&str>) -> bool {
-        session.is_some_and(|session| self.children.contains(session))
+        session.is_some_and(|session| self.children.contains_key(session))
     }
 
     pub fn agent(&self) -> &'static Agent {
@@ -293,11 +293,8 @@ impl Calls {
         call: Option<&str>,
         out: &mut Emitter<'_>,
     ) -> Option<String> {
-        let mut parent = if self.of_child(session) {
-            session.map(str::to_owned)
-        } else {
-            agents::parent_call(meta, out)
-        };
+        let child = session.and_then(|session| self.children.get(session));
+        let mut parent = child.cloned().or_else(|| agents::parent_call(meta, out));
         let kiro = meta.and_then(|meta| meta.get("kiro"));
         if let (None, Some(kiro)) = (&parent, kiro)
             && let Some(agent) = id_of(kiro.get("agentSubtaskId"), out)
