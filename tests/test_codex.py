@@ -311,6 +311,29 @@ def test_an_answer_of_an_mcp_server_that_was_cut_or_is_empty_is_no_failure(outpu
     assert [call["ok"] for call in reduce(*OPEN, call, answer, *SAID, COMPLETE)["tool_calls"]] == [ok]
 
 
+@pytest.mark.parametrize(
+    ("name", "output", "ok"),
+    [
+        ("update_plan", "Plan updated", True),
+        ("update_plan", "failed to parse function arguments: missing field `plan`", False),
+        ("view_image", "attached local image path", True),
+        ("view_image", "unable to locate image at `/p/a.png`: No such file or directory", False),
+        ("no_such_tool", "unsupported call: no_such_tool", False),
+        ("update_goal", "aborted by user after 1.2s", False),
+        ("list_mcp_resources", '{"resources":[]}', True),
+        ("read_mcp_resource", "resources/read failed: unknown MCP server", False),
+        ("read_file", "Plan updated", None),
+    ],
+)
+def test_the_harness_says_by_its_own_words_whether_its_tool_did_what_was_asked(
+    name: str, output: str, ok: bool | None
+) -> None:
+    call = logged("response_item", type="function_call", name=name, arguments="{}", call_id="c-1")
+    answer = logged("response_item", type="function_call_output", call_id="c-1", output=output)
+    run = reduce(*OPEN, call, answer, *SAID, COMPLETE)
+    assert [(call["ok"], call["result"]) for call in run["tool_calls"]] == [(ok, output)]
+
+
 def test_a_call_whose_end_says_nothing_has_the_result_that_the_model_saw() -> None:
     call = logged("response_item", type="function_call", name="exec_command", arguments="{}", call_id="c-1")
     item = {"type": "CommandExecution", "id": "c-1", "command": ["rm"], "status": "declined"}

@@ -58,6 +58,18 @@ WITH_HEADER = frozenset({"shell", "shell_command", "exec_command", "write_stdin"
 AGENT_TOOLS = frozenset(
     {"spawn_agent", "send_input", "send_message", "wait", "wait_agent", "close_agent", "resume_agent", "list_agents"}
 )
+#: tools of the harness that answer with JSON, as MCP servers do, or with an error in plain text
+RESOURCE_TOOLS = frozenset({"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"})
+#: the text by which a tool of the harness says that it did what was asked
+DONE = {"update_plan": "Plan updated", "view_image": "attached local image path"}
+#: how the harness begins to tell that a call never ran, or not to its end
+NOT_DONE = (
+    "unsupported call: ",
+    "unsupported custom tool call: ",
+    "failed to parse function arguments: ",
+    "unable to locate image at ",
+    "aborted by user after ",
+)
 #: tools that answer with the header of a JavaScript cell
 CELLS = frozenset({"exec", "wait"})
 TWINS = 32  # how many texts may wait for their twin
@@ -376,8 +388,9 @@ def _integer(text: str) -> int | None:
 
 def read_output(name: str, output: Any) -> Output:
     """Output of the call to the tool ``name`` (with its namespace if that is an MCP server, see ``Call.path``)."""
-    mcp = "__" in name and not name.startswith(("functions__", "collaboration__", "multi_agent_"))
     tool_name = name.rpartition("__")[2]
+    mcp = "__" in name and not name.startswith(("functions__", "collaboration__", "multi_agent_"))
+    mcp = mcp or tool_name in RESOURCE_TOOLS
     if isinstance(output, list):
         return _parts_output(tool_name, output)
     if isinstance(output, dict):  # up to 0.50 in memory: {"content", "success"}
@@ -416,9 +429,9 @@ def read_output(name: str, output: Any) -> Output:
         blocks = shapes.parts_content(value)
         if blocks:
             return Output(blocks, status, raw=raw)
-    elif raw is None and tool_name in WITH_HEADER:
+    elif (raw is None and tool_name in WITH_HEADER) or body.startswith(NOT_DONE):
         status = "failed"
-    elif tool_name in AGENT_TOOLS and isinstance(value, dict):
+    elif (tool_name in AGENT_TOOLS and isinstance(value, dict)) or body == DONE.get(tool_name):
         status = "completed"
     return Output(ev.text_content(body) if body else [], status, True, exit_code, raw)
 

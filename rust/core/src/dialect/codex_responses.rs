@@ -73,6 +73,25 @@ const AGENT_TOOLS: [&str; 8] = [
     "resume_agent",
     "list_agents",
 ];
+/// Tools of the harness that answer with JSON, as MCP servers do, or with an error in plain text.
+const RESOURCE_TOOLS: [&str; 3] = [
+    "list_mcp_resources",
+    "list_mcp_resource_templates",
+    "read_mcp_resource",
+];
+/// The text by which a tool of the harness says that it did what was asked.
+const DONE: [(&str, &str); 2] = [
+    ("update_plan", "Plan updated"),
+    ("view_image", "attached local image path"),
+];
+/// How the harness begins to tell that a call never ran, or not to its end.
+const NOT_DONE: [&str; 5] = [
+    "unsupported call: ",
+    "unsupported custom tool call: ",
+    "failed to parse function arguments: ",
+    "unable to locate image at ",
+    "aborted by user after ",
+];
 /// Tools that answer with the header of a JavaScript cell.
 const CELLS: [&str; 2] = ["exec", "wait"];
 /// How many texts may wait for their twin.
@@ -661,9 +680,10 @@ fn read_output<'a>(name: &str, output: Option<Value<'a>>) -> Output<'a> {
     let Some(output) = output else {
         return Output::default();
     };
+    let tool_name = name.rsplit_once("__").map_or(name, |(_, tool)| tool);
     let own_space = ["functions__", "collaboration__", "multi_agent_"];
     let mcp = name.contains("__") && !own_space.iter().any(|space| name.starts_with(space));
-    let tool_name = name.rsplit_once("__").map_or(name, |(_, tool)| tool);
+    let mcp = mcp || RESOURCE_TOOLS.contains(&tool_name);
     if output.is_array() {
         return parts_output(tool_name, output);
     }
@@ -747,9 +767,13 @@ fn read_output<'a>(name: &str, output: Option<Value<'a>>) -> Output<'a> {
                 ..Output::default()
             };
         }
-    } else if start == 0 && WITH_HEADER.contains(&tool_name) {
+    } else if (start == 0 && WITH_HEADER.contains(&tool_name))
+        || NOT_DONE.iter().any(|begin| body.starts_with(begin))
+    {
         status = Some("failed");
-    } else if AGENT_TOOLS.contains(&tool_name) && value.is_some_and(|value| value.is_object()) {
+    } else if (AGENT_TOOLS.contains(&tool_name) && value.is_some_and(|value| value.is_object()))
+        || DONE.contains(&(tool_name, &*body))
+    {
         status = Some("completed");
     }
     Output {
