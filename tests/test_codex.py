@@ -322,6 +322,8 @@ def test_an_answer_of_an_mcp_server_that_was_cut_or_is_empty_is_no_failure(outpu
         ("update_goal", "aborted by user after 1.2s", False),
         ("list_mcp_resources", '{"resources":[]}', True),
         ("read_mcp_resource", "resources/read failed: unknown MCP server", False),
+        ("request_user_input", '{"answers":{"mode":{"answers":["Blue"]}}}', True),
+        ("request_user_input", "request_user_input is unavailable in Default mode", False),
         ("read_file", "Plan updated", None),
     ],
 )
@@ -332,6 +334,24 @@ def test_the_harness_says_by_its_own_words_whether_its_tool_did_what_was_asked(
     answer = logged("response_item", type="function_call_output", call_id="c-1", output=output)
     run = reduce(*OPEN, call, answer, *SAID, COMPLETE)
     assert [(call["ok"], call["result"]) for call in run["tool_calls"]] == [(ok, output)]
+
+
+def test_a_search_that_an_event_and_an_item_without_an_id_tell_is_one() -> None:
+    # 0.122 to 0.129 write both; 0.98 writes the item alone
+    looked: dict[str, Any] = {"type": "search", "query": "rates", "queries": ["rates", "limits"]}
+    opened: dict[str, Any] = {"type": "open_page", "url": "https://example.com"}
+
+    def item(action: dict[str, Any]) -> dict[str, Any]:
+        return logged("response_item", type="web_search_call", status="completed", action=action)
+
+    def told(number: int, query: str, action: dict[str, Any]) -> dict[str, Any]:
+        return event("web_search_end", call_id=f"ws_{number}", query=query, action=action)
+
+    pairs = [told(1, "rates", looked), item(looked), told(2, "https://example.com", opened), item(opened)]
+    run = reduce(*OPEN, *pairs, told(3, "rates", looked), item(looked), *SAID, COMPLETE)
+    assert [call["id"] for call in run["tool_calls"]] == ["ws_1", "ws_2", "ws_3"]
+    run = reduce(*OPEN, item(looked), item(looked), item(opened), *SAID, COMPLETE)
+    assert len(run["tool_calls"]) == 3
 
 
 def test_a_call_whose_end_says_nothing_has_the_result_that_the_model_saw() -> None:

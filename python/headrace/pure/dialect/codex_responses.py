@@ -59,7 +59,7 @@ AGENT_TOOLS = frozenset(
     {"spawn_agent", "send_input", "send_message", "wait", "wait_agent", "close_agent", "resume_agent", "list_agents"}
 )
 #: tools of the harness that answer with JSON, as MCP servers do, or with an error in plain text
-RESOURCE_TOOLS = frozenset({"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource"})
+JSON_TOOLS = frozenset({"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource", "request_user_input"})
 #: the text by which a tool of the harness says that it did what was asked
 DONE = {"update_plan": "Plan updated", "view_image": "attached local image path"}
 #: how the harness begins to tell that a call never ran, or not to its end
@@ -84,6 +84,7 @@ class Responses:
         self.names: dict[str, str] = {}  # call id: name of the tool, until its output
         self.silent: list[str] = []  # ids of calls that an event ended without a word, until their output
         self.searches = 0
+        self.searched: list[str] = []  # what events said that the provider looked for, until the item that repeats it
         self.waiting: dict[str, list[str]] = {"item": [], "event": []}  # texts without their twin of the other family
         self.alone = 0  # characters of the last thing said, if it was an answer that no event told
         self.said = False  # the agent said something in this turn
@@ -115,6 +116,7 @@ class Responses:
     def start(self) -> None:
         """A turn begins."""
         self.silent.clear()
+        self.searched.clear()
         for texts in self.waiting.values():
             texts.clear()
         self.alone = 0
@@ -220,10 +222,15 @@ class Responses:
         return None if shown else "output again"
 
     def _search(self, item: dict[str, Any], stamp: Stamp) -> Outcome:
-        """A search that the provider ran: one item says all. Without an id (0.64, 0.98) it is counted."""
+        """A search that the provider ran: one item says all. Without an id (0.64 to 0.129) it is counted, unless an
+        event has told it (0.122 to 0.129), which has one."""
         self.acted()
+        call_id, mark = shapes.text(item.get("id")), search_mark(item)
+        if not call_id and mark in self.searched:
+            self.searched.remove(mark)
+            return "call again"
         self.searches += 1
-        call_id = shapes.text(item.get("id")) or f"web_search:{self.searches}"
+        call_id = call_id or f"web_search:{self.searches}"
         if self.out.knows(call_id):
             return "call again"
         action = item.get("action")
@@ -244,6 +251,13 @@ class Responses:
         shapes.announce(self.out, "picture", "image_generation", shapes.Item(item), call_id, stamp)
         shapes.settle(self.out, "picture", shapes.Item(item), call_id, stamp)
         return None
+
+
+def search_mark(record: dict[str, Any]) -> str:
+    """What the provider looked for, as the item and the event of a search both say it."""
+    action = record.get("action")
+    parts = [action.get(key) for key in ("type", "query", "url", "pattern")] if isinstance(action, dict) else []
+    return "\n".join(ev.clean(part) if isinstance(part, str) else "" for part in parts)
 
 
 def is_prompt(item: dict[str, Any]) -> bool:
@@ -390,7 +404,7 @@ def read_output(name: str, output: Any) -> Output:
     """Output of the call to the tool ``name`` (with its namespace if that is an MCP server, see ``Call.path``)."""
     tool_name = name.rpartition("__")[2]
     mcp = "__" in name and not name.startswith(("functions__", "collaboration__", "multi_agent_"))
-    mcp = mcp or tool_name in RESOURCE_TOOLS
+    mcp = mcp or tool_name in JSON_TOOLS
     if isinstance(output, list):
         return _parts_output(tool_name, output)
     if isinstance(output, dict):  # up to 0.50 in memory: {"content", "success"}

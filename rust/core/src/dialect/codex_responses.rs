@@ -74,10 +74,11 @@ const AGENT_TOOLS: [&str; 8] = [
     "list_agents",
 ];
 /// Tools of the harness that answer with JSON, as MCP servers do, or with an error in plain text.
-const RESOURCE_TOOLS: [&str; 3] = [
+const JSON_TOOLS: [&str; 4] = [
     "list_mcp_resources",
     "list_mcp_resource_templates",
     "read_mcp_resource",
+    "request_user_input",
 ];
 /// The text by which a tool of the harness says that it did what was asked.
 const DONE: [(&str, &str); 2] = [
@@ -162,6 +163,8 @@ pub(super) struct Responses {
     /// Ids of calls that an event ended without a word, until their output.
     pub silent: Vec<String>,
     searches: u64,
+    /// What events said that the provider looked for, until the item that repeats it.
+    searched: Vec<String>,
     /// Texts without their twin of the other family: of items, of events.
     waiting: [Vec<String>; 2],
     /// Characters of the last thing said, if it was an answer that no event told.
@@ -231,6 +234,7 @@ impl Responses {
     /// A turn begins.
     pub fn start(&mut self) {
         self.silent.clear();
+        self.searched.clear();
         self.waiting = Default::default();
         self.alone = 0;
         self.said = false;
@@ -450,11 +454,27 @@ impl Responses {
         }
     }
 
-    /// A search that the provider ran: one item says all. Without an id (0.64, 0.98) it is counted.
+    /// An event told a search, which an item may repeat.
+    pub fn searched(&mut self, event: Value<'_>) {
+        if self.searched.len() == TWINS {
+            self.searched.remove(0);
+        }
+        self.searched.push(search_mark(event));
+    }
+
+    /// A search that the provider ran: one item says all. Without an id (0.64 to 0.129) it is counted, unless an event
+    /// has told it (0.122 to 0.129), which has one.
     fn search(&mut self, item: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
         self.acted(out);
-        self.searches += 1;
         let id = filled(item.text_of("id"));
+        let mark = search_mark(item);
+        if id.is_none()
+            && let Some(at) = self.searched.iter().position(|told| *told == mark)
+        {
+            self.searched.remove(at);
+            return Outcome::Ignored("call again");
+        }
+        self.searches += 1;
         let id = id.unwrap_or_else(|| format!("web_search:{}", self.searches).into());
         if out.knows(&id) {
             return Outcome::Ignored("call again");
@@ -484,6 +504,19 @@ impl Responses {
         shapes::settle(out, what, &picture, id, stamp, false);
         Outcome::Mapped
     }
+}
+
+/// What the provider looked for, as the item and the event of a search both say it.
+fn search_mark(record: Value<'_>) -> String {
+    let Some(action) = record.get("action").filter(Value::is_object) else {
+        return String::new();
+    };
+    let part = |key| {
+        action
+            .text_of(key)
+            .map_or_else(String::new, Text::into_string)
+    };
+    ["type", "query", "url", "pattern"].map(part).join("\n")
 }
 
 /// The phase of a message (commentary, final_answer), as an event's extra.
@@ -683,7 +716,7 @@ fn read_output<'a>(name: &str, output: Option<Value<'a>>) -> Output<'a> {
     let tool_name = name.rsplit_once("__").map_or(name, |(_, tool)| tool);
     let own_space = ["functions__", "collaboration__", "multi_agent_"];
     let mcp = name.contains("__") && !own_space.iter().any(|space| name.starts_with(space));
-    let mcp = mcp || RESOURCE_TOOLS.contains(&tool_name);
+    let mcp = mcp || JSON_TOOLS.contains(&tool_name);
     if output.is_array() {
         return parts_output(tool_name, output);
     }
