@@ -336,6 +336,43 @@ def test_the_harness_says_by_its_own_words_whether_its_tool_did_what_was_asked(
     assert [(call["ok"], call["result"]) for call in run["tool_calls"]] == [(ok, output)]
 
 
+@pytest.mark.parametrize(
+    ("name", "goes_on", "waits", "argument", "over", "ok", "code"),
+    [
+        ("exec", "Script running with cell ID 7", "wait", {"cell_id": "7"}, "Script completed", True, None),
+        ("exec", "Script running with cell ID 7", "wait", {"cell_id": "7"}, "Script failed", False, None),
+        ("exec", "Script running with cell ID 7", "wait", {"cell_id": "8"}, "Script completed", None, None),
+        (
+            "exec_command",
+            "Process running with session ID 5",
+            "write_stdin",
+            {"session_id": 5, "chars": ""},
+            "Process exited with code 3",
+            False,
+            3,
+        ),
+    ],
+)
+def test_what_a_call_left_running_ends_where_another_call_sees_its_end(
+    name: str, goes_on: str, waits: str, argument: dict[str, Any], over: str, ok: bool | None, code: int | None
+) -> None:
+    def call(call_id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        facts = {"name": name, "arguments": json.dumps(arguments), "call_id": call_id}
+        return logged("response_item", type="function_call", **facts)
+
+    def output(call_id: str, line: str) -> dict[str, Any]:
+        text = f"{line}\nWall time 1.0 seconds\nOutput:\n"
+        return logged("response_item", type="function_call_output", call_id=call_id, output=text)
+
+    begun = [call("c-1", name, {"cmd": "make"}), output("c-1", goes_on)]
+    asked = [call("c-2", waits, argument), output("c-2", goes_on), call("c-3", waits, argument), output("c-3", over)]
+    run = reduce(*OPEN, *begun, *SAID, COMPLETE)
+    assert [(call["ok"], call["status"]) for call in run["tool_calls"]] == [(None, "in_progress")]
+    run = reduce(*OPEN, *begun, *asked, *SAID, COMPLETE)
+    assert (run["tool_calls"][0]["ok"], run["tool_calls"][0]["exit_code"]) == (ok, code)
+    assert run["tool_calls"][2]["ok"] is not None
+
+
 def test_a_search_that_an_event_and_an_item_without_an_id_tell_is_one() -> None:
     # 0.122 to 0.129 write both; 0.98 writes the item alone
     looked: dict[str, Any] = {"type": "search", "query": "rates", "queries": ["rates", "limits"]}

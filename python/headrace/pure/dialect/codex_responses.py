@@ -83,6 +83,8 @@ class Responses:
         self.out = out
         self.names: dict[str, str] = {}  # call id: name of the tool, until its output
         self.silent: list[str] = []  # ids of calls that an event ended without a word, until their output
+        self.awaited: dict[str, str] = {}  # call id: the cell or process that it waits for, until its output
+        self.running: list[tuple[str, str]] = []  # cells and processes that calls left running, and the calls' ids
         self.searches = 0
         self.searched: list[str] = []  # what events said that the provider looked for, until the item that repeats it
         self.waiting: dict[str, list[str]] = {"item": [], "event": []}  # texts without their twin of the other family
@@ -175,6 +177,9 @@ class Responses:
             return "call again"  # an event has told it, or it was copied
         call = read_call(kind, item)
         self.names[call_id] = call.path
+        awaited = awaited_by(call)
+        if awaited is not None:
+            self.awaited[call_id] = awaited
         self.out.call(
             call_id,
             call.name,
@@ -197,7 +202,7 @@ class Responses:
             # the app tells a thread so what another thread wants of it
             return UNKNOWN if shapes.text(item.get("name")) is None else "output without a call"
         self.acted()
-        name = self.names.pop(call_id, "")
+        name, awaited = self.names.pop(call_id, ""), self.awaited.pop(call_id, None)
         if kind == "tool_search_output":
             found = {"tools": item.get("tools")}
             status = shapes.status_of(shapes.text(item.get("status")))
@@ -219,6 +224,15 @@ class Responses:
             exit_code=output.exit_code,
             raw_output=... if output.raw is None else output.raw,
         )
+        if not output.done:
+            left = left_running(item.get("output"))
+            self.running += [] if left is None else [(left, call_id)]
+            del self.running[:-TWINS]
+        elif awaited is not None and output.status is not None:
+            over = [left for left in self.running if left[0] == awaited]
+            self.running = [left for left in self.running if left[0] != awaited]
+            for _, earlier in over:
+                self.out.update(earlier, stamp, status=output.status, done=True, exit_code=output.exit_code)
         return None if shown else "output again"
 
     def _search(self, item: dict[str, Any], stamp: Stamp) -> Outcome:
@@ -328,6 +342,34 @@ def _patch_of(name: str | None, arguments: dict[str, Any]) -> str | None:
     if isinstance(command, list) and len(command) == 2 and command[0] == "apply_patch":
         text = command[1]
     return text if isinstance(text, str) else None
+
+
+#: tools that wait for what another call left running, and the argument that names it
+_WAITING = {"wait": "cell_id", "write_stdin": "session_id"}
+#: how the line of an output begins that names what goes on
+_GOES_ON = (("Script running with cell ID ", "cell_id"), ("Process running with session ID ", "session_id"))
+
+
+def awaited_by(call: Call) -> str | None:
+    """The cell or process that a call waits for."""
+    key = _WAITING.get(call.path)
+    value = call.input.get(key) if key is not None and isinstance(call.input, dict) else None
+    number = count(value)
+    if number is not None:
+        value = str(number)
+    return f"{key} {ev.clean(value)}" if isinstance(value, str) else None
+
+
+def left_running(output: Any) -> str | None:
+    """The cell or process that goes on, by the header of an output."""
+    text = output if isinstance(output, str) else next(iter(shapes.text_of(output)), "")
+    for line in text.split("\n"):
+        for head, key in _GOES_ON:
+            if line.startswith(head):
+                return f"{key} {ev.clean(line[len(head) :])}"
+        if line == "Output:":
+            break
+    return None
 
 
 # ---------------------------------------------------------------- outputs

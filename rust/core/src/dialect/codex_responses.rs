@@ -162,6 +162,10 @@ pub(super) struct Responses {
     names: HashMap<String, String>,
     /// Ids of calls that an event ended without a word, until their output.
     pub silent: Vec<String>,
+    /// The cell or process that a call waits for, by call id, until its output.
+    awaited: HashMap<String, String>,
+    /// Cells and processes that calls left running, and the calls' ids.
+    running: Vec<(String, String)>,
     searches: u64,
     /// What events said that the provider looked for, until the item that repeats it.
     searched: Vec<String>,
@@ -339,7 +343,10 @@ impl Responses {
             Some(server) => format!("{server}__{plain}"),
             None => plain.to_owned(),
         };
-        self.names.insert(id.to_string(), path);
+        let waiting = WAITING.iter().find(|(tool, _)| *tool == path);
+        let awaited_in = |input: Value<'_>| waiting.and_then(|(_, key)| awaited_by(key, input));
+        self.names.insert(id.to_string(), path.clone());
+        let (key, mut awaited) = (id.to_string(), None);
         let plan = plain == "update_plan";
         let (mut call, entries) = match kind {
             "custom_tool_call" => {
@@ -363,15 +370,17 @@ impl Responses {
                         let root = doc.root();
                         let raw = Data::Raw(Cow::Owned(root.raw().to_vec()));
                         let entries = plan.then(|| plan_of(root)).flatten();
+                        awaited = awaited_in(root);
                         (of_arguments(id, name, raw, root), entries)
                     }
                     // the model broke them
                     Some(Err(_)) => (Call::new(id, name, arguments), None),
                     None => match arguments {
-                        Some(value) => (
-                            of_arguments(id, name, value.into(), value),
-                            plan.then(|| plan_of(value)).flatten(),
-                        ),
+                        Some(value) => {
+                            awaited = awaited_in(value);
+                            let entries = plan.then(|| plan_of(value)).flatten();
+                            (of_arguments(id, name, value.into(), value), entries)
+                        }
                         None => (Call::new(id, name, Data::Null), None),
                     },
                 }
@@ -388,6 +397,9 @@ impl Responses {
                 }
             }
         };
+        if let Some(awaited) = awaited {
+            self.awaited.insert(key, awaited);
+        }
         if let Some(space) = space.filter(|space| space.starts_with("mcp__")) {
             let server = space.rewrite(|space| space["mcp__".len()..].to_owned());
             call.title = shapes::mcp_title(Some(server), call.name.clone());
@@ -415,6 +427,8 @@ impl Responses {
         };
         self.acted(out);
         let name = self.names.remove(&*id).unwrap_or_default();
+        let awaited = self.awaited.remove(&*id);
+        let mut ended = None;
         let update = if kind == "tool_search_output" {
             let status = shapes::status_of(item.text_of("status").as_deref());
             Update {
@@ -439,6 +453,15 @@ impl Responses {
                     return Outcome::Mapped;
                 }
             }
+            if output.running
+                && let Some(left) = left_running(item.get("output"))
+            {
+                if self.running.len() == TWINS {
+                    self.running.remove(0);
+                }
+                self.running.push((left, id.to_string()));
+            }
+            ended = (!output.running).then_some((output.status, output.exit_code));
             let mut update = Update {
                 done: Some(!output.running),
                 content: output.content,
@@ -448,7 +471,18 @@ impl Responses {
             update.facts.exit_code = output.exit_code;
             update
         };
-        match out.update(update, stamp) {
+        let shown = out.update(update, stamp);
+        if let (Some(awaited), Some((Some(status), exit_code))) = (awaited, ended) {
+            for (_, earlier) in self.running.extract_if(.., |(left, _)| *left == awaited) {
+                let mut update = Update {
+                    done: Some(true),
+                    ..Update::new(Text::from(earlier), Some(status))
+                };
+                update.facts.exit_code = exit_code;
+                out.update(update, stamp);
+            }
+        }
+        match shown {
             true => Outcome::Mapped,
             false => Outcome::Ignored("output again"),
         }
@@ -609,6 +643,35 @@ fn described<'a>(
 }
 
 // -------------------------------------------------------------------- outputs
+
+/// Tools that wait for what another call left running, and the argument that names it.
+const WAITING: [(&str, &str); 2] = [("wait", "cell_id"), ("write_stdin", "session_id")];
+/// How the line of an output begins that names what goes on.
+const GOES_ON: [(&str, &str); 2] = [
+    ("Script running with cell ID ", "cell_id"),
+    ("Process running with session ID ", "session_id"),
+];
+
+/// The cell or process that a call waits for.
+fn awaited_by(key: &str, input: Value<'_>) -> Option<String> {
+    let value = input.get(key)?;
+    match count(Some(value)) {
+        Some(number) => Some(format!("{key} {number}")),
+        None => Some(format!("{key} {}", &*value.text()?)),
+    }
+}
+
+/// The cell or process that goes on, by the header of an output.
+fn left_running(output: Option<Value<'_>>) -> Option<String> {
+    let text = match output?.text() {
+        Some(text) => text,
+        None => shapes::texts_of(output).into_iter().next()?,
+    };
+    let header = text.split('\n').take_while(|line| *line != "Output:");
+    header
+        .flat_map(|line| GOES_ON.map(|(head, key)| (line.strip_prefix(head), key)))
+        .find_map(|(id, key)| Some(format!("{key} {}", id?)))
+}
 
 /// What the output of a call says.
 #[derive(Default)]
