@@ -413,6 +413,14 @@ def test_an_output_limit_is_a_limit_where_only_the_words_tell(engine: Any) -> No
     assert run["verdict"]["outcome"] == "limit"
 
 
+def test_spent_credits_of_droid_are_a_limit_here_too(engine: Any) -> None:
+    failure = fails(
+        2, -32603, "Internal error", data={"message": "402 Ready for more? Reload your tokens at https://f"}
+    )
+    _, run = read(engine, hello("@factory/cli"), NEW, says("Half"), failure)
+    assert run["verdict"]["outcome"] == "limit"
+
+
 def test_a_codex_turn_has_failed_though_its_error_comes_after_the_answer(engine: Any) -> None:
     _, run = read(
         engine, hello("@agentclientprotocol/codex-acp"), NEW, says("Half", messageId="m"), END, BROKEN, says("lost\n\n")

@@ -444,6 +444,8 @@ def test_lines_about_the_session_are_known() -> None:
         {"type": "tag", "tag": "t", "sessionId": "s-1"},
         {"type": "pr-link", "prNumber": 1, "sessionId": "s-1"},
         on_disk("system", "u-3", subtype="microcompact_boundary"),
+        on_disk("system", "u-4", subtype="away_summary", content="Goal: tests. Next: merge."),
+        on_disk("system", "u-5", subtype="scheduled_task_fire", content="Claude resuming /loop wakeup"),
     ]
     stream = lines(typed("u-1", "Go."), wrote("u-2", text("Done.")), *about)
     events = [event["update"] for event in headrace.events(stream, state=True)]

@@ -311,6 +311,86 @@ def test_an_answer_of_an_mcp_server_that_was_cut_or_is_empty_is_no_failure(outpu
     assert [call["ok"] for call in reduce(*OPEN, call, answer, *SAID, COMPLETE)["tool_calls"]] == [ok]
 
 
+@pytest.mark.parametrize(
+    ("name", "output", "ok"),
+    [
+        ("update_plan", "Plan updated", True),
+        ("update_plan", "failed to parse function arguments: missing field `plan`", False),
+        ("view_image", "attached local image path", True),
+        ("view_image", "unable to locate image at `/p/a.png`: No such file or directory", False),
+        ("no_such_tool", "unsupported call: no_such_tool", False),
+        ("update_goal", "aborted by user after 1.2s", False),
+        ("list_mcp_resources", '{"resources":[]}', True),
+        ("read_mcp_resource", "resources/read failed: unknown MCP server", False),
+        ("request_user_input", '{"answers":{"mode":{"answers":["Blue"]}}}', True),
+        ("request_user_input", "request_user_input is unavailable in Default mode", False),
+        ("read_file", "Plan updated", None),
+    ],
+)
+def test_the_harness_says_by_its_own_words_whether_its_tool_did_what_was_asked(
+    name: str, output: str, ok: bool | None
+) -> None:
+    call = logged("response_item", type="function_call", name=name, arguments="{}", call_id="c-1")
+    answer = logged("response_item", type="function_call_output", call_id="c-1", output=output)
+    run = reduce(*OPEN, call, answer, *SAID, COMPLETE)
+    assert [(call["ok"], call["result"]) for call in run["tool_calls"]] == [(ok, output)]
+
+
+@pytest.mark.parametrize(
+    ("name", "goes_on", "waits", "argument", "over", "ok", "code"),
+    [
+        ("exec", "Script running with cell ID 7", "wait", {"cell_id": "7"}, "Script completed", True, None),
+        ("exec", "Script running with cell ID 7", "wait", {"cell_id": "7"}, "Script failed", False, None),
+        ("exec", "Script running with cell ID 7", "wait", {"cell_id": "8"}, "Script completed", None, None),
+        (
+            "exec_command",
+            "Process running with session ID 5",
+            "write_stdin",
+            {"session_id": 5, "chars": ""},
+            "Process exited with code 3",
+            False,
+            3,
+        ),
+    ],
+)
+def test_what_a_call_left_running_ends_where_another_call_sees_its_end(
+    name: str, goes_on: str, waits: str, argument: dict[str, Any], over: str, ok: bool | None, code: int | None
+) -> None:
+    def call(call_id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        facts = {"name": name, "arguments": json.dumps(arguments), "call_id": call_id}
+        return logged("response_item", type="function_call", **facts)
+
+    def output(call_id: str, line: str) -> dict[str, Any]:
+        text = f"{line}\nWall time 1.0 seconds\nOutput:\n"
+        return logged("response_item", type="function_call_output", call_id=call_id, output=text)
+
+    begun = [call("c-1", name, {"cmd": "make"}), output("c-1", goes_on)]
+    asked = [call("c-2", waits, argument), output("c-2", goes_on), call("c-3", waits, argument), output("c-3", over)]
+    run = reduce(*OPEN, *begun, *SAID, COMPLETE)
+    assert [(call["ok"], call["status"]) for call in run["tool_calls"]] == [(None, "in_progress")]
+    run = reduce(*OPEN, *begun, *asked, *SAID, COMPLETE)
+    assert (run["tool_calls"][0]["ok"], run["tool_calls"][0]["exit_code"]) == (ok, code)
+    assert run["tool_calls"][2]["ok"] is not None
+
+
+def test_a_search_that_an_event_and_an_item_without_an_id_tell_is_one() -> None:
+    # 0.122 to 0.129 write both; 0.98 writes the item alone
+    looked: dict[str, Any] = {"type": "search", "query": "rates", "queries": ["rates", "limits"]}
+    opened: dict[str, Any] = {"type": "open_page", "url": "https://example.com"}
+
+    def item(action: dict[str, Any]) -> dict[str, Any]:
+        return logged("response_item", type="web_search_call", status="completed", action=action)
+
+    def told(number: int, query: str, action: dict[str, Any]) -> dict[str, Any]:
+        return event("web_search_end", call_id=f"ws_{number}", query=query, action=action)
+
+    pairs = [told(1, "rates", looked), item(looked), told(2, "https://example.com", opened), item(opened)]
+    run = reduce(*OPEN, *pairs, told(3, "rates", looked), item(looked), *SAID, COMPLETE)
+    assert [call["id"] for call in run["tool_calls"]] == ["ws_1", "ws_2", "ws_3"]
+    run = reduce(*OPEN, item(looked), item(looked), item(opened), *SAID, COMPLETE)
+    assert len(run["tool_calls"]) == 3
+
+
 def test_a_call_whose_end_says_nothing_has_the_result_that_the_model_saw() -> None:
     call = logged("response_item", type="function_call", name="exec_command", arguments="{}", call_id="c-1")
     item = {"type": "CommandExecution", "id": "c-1", "command": ["rm"], "status": "declined"}

@@ -1,4 +1,5 @@
-"""A session that a harness keeps as one pretty-printed JSON document is one record; a damaged stream never is."""
+"""A session that a harness keeps as one pretty-printed JSON document is one record, and a pretty array of records
+stands for them; a damaged stream never does."""
 
 from __future__ import annotations
 
@@ -59,6 +60,49 @@ def test_line_ends_of_windows_stay_in_the_record():
     assert report.malformed == 0
 
 
+RECORDS = [{"type": "x", "said": [1, {}]}, {"type": "y"}, "text", {"type": "x", "said": []}]
+ARRAY = json.dumps(RECORDS, indent=2).encode()
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\n \n\n"])
+@pytest.mark.parametrize("start", [b"", b"\n\n", b"\xef\xbb\xbf"])
+def test_a_pretty_array_of_records_stands_for_them(start, end):
+    data = start + ARRAY.replace(b"\n", end[:2] if end == b"\r\n" else b"\n") + end
+    records, report = every_size(data)
+    assert [value for *_, value in records] == [value for value in RECORDS if isinstance(value, dict)]
+    places = [(data[:offset].count(b"\n") + 1, offset) for _, offset, *_ in records]
+    assert [(line, offset) for line, offset, *_ in records] == places
+    assert (report.records, report.malformed, report.truncated) == (1, 0, False)
+
+
+def test_a_pretty_array_of_anything_else_is_no_stream():
+    for values in ([1, 2], [[1], 2], [{"name": "a package"}, {"type": "x"}]):
+        records, report = every_size(json.dumps(values, indent=2).encode())
+        assert not records
+        assert report.malformed > 2
+
+
+def test_what_a_wrapper_printed_as_a_pretty_array_is_read_like_the_stream():
+    # claude-code-action 1.0 writes its execution file so: JSON.stringify(messages, null, 2)
+    facts = {"session_id": "s-1", "uuid": "u-1"}
+    answer = {"id": "m-1", "role": "assistant", "content": [{"type": "text", "text": "Hi."}], "model": "m", "usage": {}}
+    records = [
+        {"type": "system", "subtype": "init", "cwd": "/p", "model": "m", "tools": [], "apiKeySource": "none", **facts},
+        {"type": "assistant", "message": answer, "parent_tool_use_id": None, **facts},
+        {"type": "result", "subtype": "success", "is_error": False, "num_turns": 1, "result": "Hi.", **facts},
+    ]
+    lines = b"".join(json.dumps(record).encode() + b"\n" for record in records)
+    told = []
+    for engine in ENGINES.values():
+        for data in (lines, json.dumps(records, indent=2).encode()):
+            parser = engine()
+            parser.feed(data)
+            parser.close()
+            run = parser.run()
+            told.append((run["dialect"], run["texts"], run["verdict"]["outcome"], parser.report()["malformed"]))
+    assert told == [("claude", ["Hi."], "completed", 0)] * len(told)
+
+
 RECORD = b'{"type": "x"}'
 
 
@@ -70,6 +114,10 @@ DAMAGED = [
     b'{\n"a": [1,\n[2]\n]}\n' + RECORD,
     RECORD + b"\n" + PRETTY,
     PRETTY[:-1],  # cut off
+    b"[\n" + RECORD,
+    ARRAY + b"\n" + RECORD,
+    ARRAY[:-1],
+    ARRAY + b"\n]",
     PRETTY + b"\n}",
 ]
 
@@ -105,7 +153,11 @@ def test_a_record_is_not_held_back_by_a_damaged_line_before_it():
 @pytest.mark.parametrize("max_line_bytes", [1 << 20, len(PRETTY) + 1, len(PRETTY) // 2, 5])
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
 def test_every_backend_keeps_the_same_account(size: int, max_line_bytes: int) -> None:
-    documents = [PRETTY, PRETTY.replace(b"\n", b"\r\n") + b"\r\n", b"\n\t\n" + PRETTY + b"\n \n\n"]
+    documents = [
+        data
+        for text in (PRETTY, ARRAY, ARRAY.replace(b'"x"', b'"item.completed"'))
+        for data in (text, text.replace(b"\n", b"\r\n") + b"\r\n", b"\n\t\n" + text + b"\n \n\n")
+    ]
     for data in [*documents, *DAMAGED, PRETTY.replace(b"projectHash", b"other")]:
         told = []
         for engine in ENGINES.values():

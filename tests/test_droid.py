@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 import headrace
 
 REFUSAL = "Exec ended early: insufficient permission to proceed."
@@ -115,6 +117,34 @@ def test_the_json_mode_is_a_run_of_one_record() -> None:
         run = headrace.reduce(lines({"type": "result", "subtype": "success", **facts, **new, "usage": COUNTERS}))
         assert (run.dialect, run.texts, run.verdict.outcome) == ("droid", ["So."], "completed")
         assert run.usage["run"]["prompt_tokens"] == 100
+
+
+SPENT = '402 {"detail":"Ready for more? Reload your tokens at https://app.factory.ai/settings/billing","status":402}'
+
+
+@pytest.mark.parametrize(
+    ("message", "outcome"),
+    [
+        (SPENT, "limit"),
+        ("402 payment required: reload your tokens", "limit"),
+        ("You've reached your weekly usage limit. Resets in 3d 4h", "limit"),
+        ("400 bad request", "failed"),
+    ],
+)
+def test_spent_credits_and_used_up_plans_are_a_limit(message: str, outcome: str) -> None:
+    facts = {"is_error": True, "duration_ms": 5, "num_turns": 0, "session_id": "s-1"}
+    asked = {"type": "message", "id": "m-1", "message": {"role": "user", "content": [text("Go.")]}}
+    notice = {"role": "user", "content": [text(f"Error: {message}")], "visibility": "user_only"}
+    rejected = {"type": "agent_turn_outcome", "turnId": "1", "reason": "model_request_rejected"}
+    for records in (
+        [init(), said("Half."), failure("agent_loop", message), failure("cli", "Half.")],
+        [{"type": "result", "subtype": "failure", **facts, "result": message}],
+        [prompt(), notified("error", message=message)],
+        [prompt(), notified("error", message=message), notified("droid_working_state_changed", newState="idle")],
+        [asked, {"type": "message", "id": "m-2", "message": notice}, rejected],
+    ):
+        run = headrace.reduce(lines(*records))
+        assert (run.verdict.outcome, message in run.errors[0]["message"]) == (outcome, True)
 
 
 # ---------------------------------------------------------------- stream-jsonrpc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -60,6 +61,15 @@ def test_in_the_middle_of_a_stream() -> None:
     assert "2 lines may be the beginning of one document" in parser.report.explain()
     parser.feed(b'"b": ')
     assert parser.report.explain().startswith("0 bytes in 2 lines:")
+
+
+def test_a_document_that_was_read_is_not_held_back() -> None:
+    stamp = "2026-01-01T00:00:00Z"
+    asked = {"id": "1", "timestamp": stamp, "type": "user", "content": "Hi."}
+    read = {"sessionId": "s", "projectHash": "h", "startTime": stamp, "lastUpdated": stamp, "messages": [asked]}
+    shown = headrace.reduce(json.dumps(read, indent=2).encode()).report.explain()
+    assert "1 record\n" in shown
+    assert "one document" not in shown
 
 
 def test_an_account_that_does_not_add_up_says_so() -> None:

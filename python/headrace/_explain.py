@@ -80,8 +80,8 @@ def _remarks(report: Report) -> Iterator[str]:
         yield f"{_were(report.lossy)} shown with U+FFFD for what was no text."
     if report.truncated:
         yield "The stream ends in the middle of a line."
-    held = report.lines - report.records - report.malformed - report.blank
-    if held > 0:
+    held = report.lines - report.blank
+    if held > 0 and not report.records and not report.malformed:  # nothing but a document is held back
         yield f"{_count(held, 'line')} may be the beginning of one document: read when the rest is there."
 
 

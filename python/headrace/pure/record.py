@@ -8,12 +8,14 @@ Where can such a tail begin? At the first byte; or, when another writer cut in, 
 breaks: an object that the grammar places inside another one is never taken for a record, so a record that is only cut
 off gives nothing.
 
-The document rule. Some harnesses keep a session as ONE pretty-printed JSON document, of which no line is a record.
-When the first line that is not blank begins an object and is cut off, it is held back, and the lines after it too: if
-all that comes up to the end of the source is one JSON object, and a dialect knows it as a document, then it is one
-record, and those lines are its share. It is a stream with a damaged first line as soon as a later line cannot be one
-of a pretty-printed object: it stands alone as an object or array that is not empty, it begins like no JSON token, or
-more than `max_line_bytes` would be held. Then, and when the end disappoints, the lines are read like any others.
+The document rule. Some harnesses keep a session as ONE pretty-printed JSON document, of which no line is a record, and
+some wrappers print all the records of a run as one pretty array (claude-code-action its execution file). When the first
+line that is not blank begins an object or array and is cut off, it is held back, and the lines after it too: if all
+that comes up to the end of the source is one JSON object, and a dialect knows it as a document, then it is one record,
+and those lines are its share; if it is an array, and a dialect knows its first element as a record, then it stands for
+its elements. It is a stream with a damaged first line as soon as a later line cannot be one of a pretty-printed value:
+it stands alone as an object or array that is not empty, it begins like no JSON token, or more than `max_line_bytes`
+would be held. Then, and when the end disappoints, the lines are read like any others.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ __all__ = ["Intake", "Record", "looks_like_record", "native_type", "salvage"]
 
 _BLANKS = b" \t\r"
 _TOKENS = tuple(bytes((byte,)) for byte in b'"{}[]-0123456789tfn')
-"""How the lines of a pretty-printed object begin."""
+"""How the lines of a pretty-printed value begin."""
 _LINE_ENDS = (b"", b"\n", b"\r\n")
 NOT_AN_OBJECT = "not an object"
 """The rule by which valid JSON that is no record is ignored."""
@@ -205,7 +207,7 @@ class Intake:
                 report.blank_bytes += line.size
                 self._at_start = at_start
                 return ()
-            if at_start and error.reason == "cut off" and line.ended and body.lstrip(_BLANKS).startswith(b"{"):
+            if at_start and error.reason == "cut off" and line.ended and body.lstrip(_BLANKS).startswith((b"{", b"[")):
                 self._held.append(line)
                 return ()
             self._malformed(line, error.reason)
@@ -214,7 +216,7 @@ class Intake:
         if isinstance(value, dict):
             return (Record(body, value, line.number, line.offset, line.size),)
         if isinstance(value, list) and value:
-            return self._elements(line, value)
+            return self._elements(line, body, line.size, value)
         report.ignore_bytes(line.size, NOT_AN_OBJECT)
         return ()
 
@@ -226,24 +228,26 @@ class Intake:
             self.report.lossy += lossy
             yield Record(raw, value, line.number, line.offset + start, 0, lossy=lossy, salvaged=True)
 
-    def _elements(self, line: Line, values: list[Any]) -> Iterator[Record]:
-        """An array of records stands for its elements; they share out the bytes of the line among them."""
-        taken = 0
+    def _elements(self, first: Line, text: bytes, size: int, values: list[Any]) -> Iterator[Record]:
+        """An array of records, which begins with the line `first`, stands for its elements; they share out its bytes
+        among them."""
+        taken = counted = 0
+        number = first.number
         last = len(values) - 1
-        for index, (start, end) in enumerate(json.elements(line.body)):
-            upto = line.size if index == last else end
+        for index, (start, end) in enumerate(json.elements(text)):
+            upto = size if index == last else end
             share, taken = upto - taken, upto
+            number, counted = number + text.count(b"\n", counted, start), start
             value = values[index]
             if isinstance(value, dict):
-                raw = line.body[start:end]
-                yield Record(raw, value, line.number, line.offset + start, share)
+                yield Record(text[start:end], value, number, first.offset + start, share)
             else:
                 self.report.ignore_bytes(share, NOT_AN_OBJECT)
 
     # The document rule:
 
     def _may_go_on(self, line: Line) -> bool:
-        """Whether a line may be the next one of the pretty-printed object whose beginning is held."""
+        """Whether a line may be the next one of the pretty-printed value whose beginning is held."""
         last = self._held[-1]
         held = last.offset + last.size - self._held[0].offset
         if line.too_long or held + line.size > self._framer.max_line_bytes:
@@ -269,11 +273,17 @@ class Intake:
             value = json.loads(raw)
         except json.JsonError:
             value = None
+        share = sum(line.size for line in held)
         if isinstance(value, dict) and self.is_document(value):
-            first, share = held[0], sum(line.size for line in held)
+            first = held[0]
             held.clear()
             self.report.records += 1
             yield Record(raw, value, line=first.number, offset=first.offset, share=share)
+        elif isinstance(value, list) and value and isinstance(value[0], dict) and self.is_record(value[0]):
+            first = held[0]
+            held.clear()
+            self.report.records += 1
+            yield from self._elements(first, raw, share, value)
         yield from self._release(*after)
 
     def _release(self, *more: Line) -> Iterator[Record]:

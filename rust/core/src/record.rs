@@ -553,34 +553,12 @@ impl Reader {
             report.ignore_bytes(line.size, NOT_AN_OBJECT);
             return Ok(());
         }
-        // An array of records stands for its elements; they share out the bytes of the line among them.
-        let mut taken = 0;
-        let mut items = value.items().peekable();
-        while let Some(value) = items.next() {
-            let raw = value.raw();
-            let start = raw.as_ptr() as u64 - line.body.as_ptr() as u64;
-            let upto = match items.peek() {
-                Some(_) => start + raw.len() as u64,
-                None => line.size,
-            };
-            let share = upto - std::mem::replace(&mut taken, upto);
-            if !value.is_object() {
-                report.ignore_bytes(share, NOT_AN_OBJECT);
-                continue;
-            }
-            let record = Record {
-                json: doc.part(value),
-                raw,
-                line: line.number,
-                offset: line.offset + start,
-                share,
-                lossy: false,
-                salvaged: false,
-                kind: string_at(value, "type"),
-            };
-            consumer.record(record, report)?;
-        }
-        Ok(())
+        let place = Place {
+            line: line.number,
+            offset: line.offset,
+            size: line.size,
+        };
+        elements(doc, line.body, place, report, consumer)
     }
 
     #[cold]
@@ -665,9 +643,24 @@ impl Reader {
         let raw = held.document();
         let document = match self.decoder.tape().parse(raw.text) {
             Ok(doc) if doc.root().is_object() && consumer.is_document(doc.root()) => Some(doc),
+            Ok(doc) if doc.root().is_array() => {
+                let first = doc.root().items().next().filter(Value::is_object);
+                first
+                    .is_some_and(|first| consumer.is_record(first))
+                    .then_some(doc)
+            }
             _ => None,
         };
-        if let Some(doc) = document {
+        if let Some(doc) = document.filter(|doc| doc.root().is_array()) {
+            let place = Place {
+                line: raw.line,
+                offset: raw.offset,
+                size: raw.share,
+            };
+            self.report.records += 1;
+            elements(doc, raw.text, place, &mut self.report, consumer)?;
+            held.keep_what_follows();
+        } else if let Some(doc) = document {
             let record = Record {
                 json: doc,
                 raw: raw.text,
@@ -717,6 +710,45 @@ impl Reader {
         }
         Ok(())
     }
+}
+
+/// An array of records stands for its elements; they share out its bytes among them.
+fn elements<E>(
+    doc: Doc<'_>,
+    text: &[u8],
+    place: Place,
+    report: &mut Report,
+    consumer: &mut impl Consumer<E>,
+) -> Result<(), E> {
+    let (mut line, mut taken, mut counted) = (place.line, 0, 0);
+    let mut items = doc.root().items().peekable();
+    while let Some(value) = items.next() {
+        let raw = value.raw();
+        let start = raw.as_ptr() as usize - text.as_ptr() as usize;
+        let upto = match items.peek() {
+            Some(_) => (start + raw.len()) as u64,
+            None => place.size,
+        };
+        let share = upto - std::mem::replace(&mut taken, upto);
+        let before = &text[std::mem::replace(&mut counted, start)..start];
+        line += before.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        if !value.is_object() {
+            report.ignore_bytes(share, NOT_AN_OBJECT);
+            continue;
+        }
+        let record = Record {
+            json: doc.part(value),
+            raw,
+            line,
+            offset: place.offset + start as u64,
+            share,
+            lossy: false,
+            salvaged: false,
+            kind: string_at(value, "type"),
+        };
+        consumer.record(record, report)?;
+    }
+    Ok(())
 }
 
 /// Why a text is not JSON, in the few words of the report. When several fit, the first is given; all but the first tell

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..emit import Emitter, count, tokens
-from . import anthropic
+from . import anthropic, droid
 from . import codex_shapes as shapes
 from .acp_shape import id_of, joined, mapping, sequence
 
@@ -233,11 +233,15 @@ _LIMITS = frozenset(
 
 def names_limit(kind: Any, message: str) -> bool:
     """Whether an error says that a cap was reached and not that something broke: by its class, or in the words that
-    Claude Code and Codex have for it on their own streams."""
+    Claude Code, Codex and Droid have for it on their own streams."""
     if isinstance(kind, str) and kind.lower().replace("_", "") in _LIMITS:
         return True
     message = message.removeprefix("Internal error: ")
-    return anthropic.is_limit((), message) or shapes.outcome_of(message) == "limit"
+    return (
+        anthropic.is_limit((), message)
+        or shapes.outcome_of(message) == "limit"
+        or droid.outcome_of_error(message) == "limit"
+    )
 
 
 # ---------------------------------------------------------------- usage

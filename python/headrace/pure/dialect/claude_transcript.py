@@ -77,6 +77,13 @@ IGNORED_SYSTEM = {
     "model_refusal_fallback": "notice",
     "agents_killed": "task",
     "file_snapshot": "file history",
+    # known from public session files and types, 2.1.88 and 2.1.112
+    "api_metrics": "metrics",
+    "away_summary": "recap for the user",
+    "bridge_status": "bridge",
+    "memory_saved": "memory",
+    "permission_retry": "notice",
+    "scheduled_task_fire": "schedule",
 }
 #: stop reasons of a main message that ends its prompt
 OUTCOMES = {

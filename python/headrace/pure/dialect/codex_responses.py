@@ -58,6 +58,18 @@ WITH_HEADER = frozenset({"shell", "shell_command", "exec_command", "write_stdin"
 AGENT_TOOLS = frozenset(
     {"spawn_agent", "send_input", "send_message", "wait", "wait_agent", "close_agent", "resume_agent", "list_agents"}
 )
+#: tools of the harness that answer with JSON, as MCP servers do, or with an error in plain text
+JSON_TOOLS = frozenset({"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource", "request_user_input"})
+#: the text by which a tool of the harness says that it did what was asked
+DONE = {"update_plan": "Plan updated", "view_image": "attached local image path"}
+#: how the harness begins to tell that a call never ran, or not to its end
+NOT_DONE = (
+    "unsupported call: ",
+    "unsupported custom tool call: ",
+    "failed to parse function arguments: ",
+    "unable to locate image at ",
+    "aborted by user after ",
+)
 #: tools that answer with the header of a JavaScript cell
 CELLS = frozenset({"exec", "wait"})
 TWINS = 32  # how many texts may wait for their twin
@@ -71,7 +83,10 @@ class Responses:
         self.out = out
         self.names: dict[str, str] = {}  # call id: name of the tool, until its output
         self.silent: list[str] = []  # ids of calls that an event ended without a word, until their output
+        self.awaited: dict[str, str] = {}  # call id: the cell or process that it waits for, until its output
+        self.running: list[tuple[str, str]] = []  # cells and processes that calls left running, and the calls' ids
         self.searches = 0
+        self.searched: list[str] = []  # what events said that the provider looked for, until the item that repeats it
         self.waiting: dict[str, list[str]] = {"item": [], "event": []}  # texts without their twin of the other family
         self.alone = 0  # characters of the last thing said, if it was an answer that no event told
         self.said = False  # the agent said something in this turn
@@ -103,6 +118,7 @@ class Responses:
     def start(self) -> None:
         """A turn begins."""
         self.silent.clear()
+        self.searched.clear()
         for texts in self.waiting.values():
             texts.clear()
         self.alone = 0
@@ -161,6 +177,9 @@ class Responses:
             return "call again"  # an event has told it, or it was copied
         call = read_call(kind, item)
         self.names[call_id] = call.path
+        awaited = awaited_by(call)
+        if awaited is not None:
+            self.awaited[call_id] = awaited
         self.out.call(
             call_id,
             call.name,
@@ -183,7 +202,7 @@ class Responses:
             # the app tells a thread so what another thread wants of it
             return UNKNOWN if shapes.text(item.get("name")) is None else "output without a call"
         self.acted()
-        name = self.names.pop(call_id, "")
+        name, awaited = self.names.pop(call_id, ""), self.awaited.pop(call_id, None)
         if kind == "tool_search_output":
             found = {"tools": item.get("tools")}
             status = shapes.status_of(shapes.text(item.get("status")))
@@ -205,13 +224,27 @@ class Responses:
             exit_code=output.exit_code,
             raw_output=... if output.raw is None else output.raw,
         )
+        if not output.done:
+            left = left_running(item.get("output"))
+            self.running += [] if left is None else [(left, call_id)]
+            del self.running[:-TWINS]
+        elif awaited is not None and output.status is not None:
+            over = [left for left in self.running if left[0] == awaited]
+            self.running = [left for left in self.running if left[0] != awaited]
+            for _, earlier in over:
+                self.out.update(earlier, stamp, status=output.status, done=True, exit_code=output.exit_code)
         return None if shown else "output again"
 
     def _search(self, item: dict[str, Any], stamp: Stamp) -> Outcome:
-        """A search that the provider ran: one item says all. Without an id (0.64, 0.98) it is counted."""
+        """A search that the provider ran: one item says all. Without an id (0.64 to 0.129) it is counted, unless an
+        event has told it (0.122 to 0.129), which has one."""
         self.acted()
+        call_id, mark = shapes.text(item.get("id")), search_mark(item)
+        if not call_id and mark in self.searched:
+            self.searched.remove(mark)
+            return "call again"
         self.searches += 1
-        call_id = shapes.text(item.get("id")) or f"web_search:{self.searches}"
+        call_id = call_id or f"web_search:{self.searches}"
         if self.out.knows(call_id):
             return "call again"
         action = item.get("action")
@@ -232,6 +265,13 @@ class Responses:
         shapes.announce(self.out, "picture", "image_generation", shapes.Item(item), call_id, stamp)
         shapes.settle(self.out, "picture", shapes.Item(item), call_id, stamp)
         return None
+
+
+def search_mark(record: dict[str, Any]) -> str:
+    """What the provider looked for, as the item and the event of a search both say it."""
+    action = record.get("action")
+    parts = [action.get(key) for key in ("type", "query", "url", "pattern")] if isinstance(action, dict) else []
+    return "\n".join(ev.clean(part) if isinstance(part, str) else "" for part in parts)
 
 
 def is_prompt(item: dict[str, Any]) -> bool:
@@ -302,6 +342,34 @@ def _patch_of(name: str | None, arguments: dict[str, Any]) -> str | None:
     if isinstance(command, list) and len(command) == 2 and command[0] == "apply_patch":
         text = command[1]
     return text if isinstance(text, str) else None
+
+
+#: tools that wait for what another call left running, and the argument that names it
+_WAITING = {"wait": "cell_id", "write_stdin": "session_id"}
+#: how the line of an output begins that names what goes on
+_GOES_ON = (("Script running with cell ID ", "cell_id"), ("Process running with session ID ", "session_id"))
+
+
+def awaited_by(call: Call) -> str | None:
+    """The cell or process that a call waits for."""
+    key = _WAITING.get(call.path)
+    value = call.input.get(key) if key is not None and isinstance(call.input, dict) else None
+    number = count(value)
+    if number is not None:
+        value = str(number)
+    return f"{key} {ev.clean(value)}" if isinstance(value, str) else None
+
+
+def left_running(output: Any) -> str | None:
+    """The cell or process that goes on, by the header of an output."""
+    text = output if isinstance(output, str) else next(iter(shapes.text_of(output)), "")
+    for line in text.split("\n"):
+        for head, key in _GOES_ON:
+            if line.startswith(head):
+                return f"{key} {ev.clean(line[len(head) :])}"
+        if line == "Output:":
+            break
+    return None
 
 
 # ---------------------------------------------------------------- outputs
@@ -376,8 +444,9 @@ def _integer(text: str) -> int | None:
 
 def read_output(name: str, output: Any) -> Output:
     """Output of the call to the tool ``name`` (with its namespace if that is an MCP server, see ``Call.path``)."""
-    mcp = "__" in name and not name.startswith(("functions__", "collaboration__", "multi_agent_"))
     tool_name = name.rpartition("__")[2]
+    mcp = "__" in name and not name.startswith(("functions__", "collaboration__", "multi_agent_"))
+    mcp = mcp or tool_name in JSON_TOOLS
     if isinstance(output, list):
         return _parts_output(tool_name, output)
     if isinstance(output, dict):  # up to 0.50 in memory: {"content", "success"}
@@ -416,9 +485,9 @@ def read_output(name: str, output: Any) -> Output:
         blocks = shapes.parts_content(value)
         if blocks:
             return Output(blocks, status, raw=raw)
-    elif raw is None and tool_name in WITH_HEADER:
+    elif (raw is None and tool_name in WITH_HEADER) or body.startswith(NOT_DONE):
         status = "failed"
-    elif tool_name in AGENT_TOOLS and isinstance(value, dict):
+    elif (tool_name in AGENT_TOOLS and isinstance(value, dict)) or body == DONE.get(tool_name):
         status = "completed"
     return Output(ev.text_content(body) if body else [], status, True, exit_code, raw)
 

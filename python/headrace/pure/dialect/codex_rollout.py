@@ -20,7 +20,7 @@ from . import SURE, UNKNOWN, Outcome, Sign
 from . import codex_shapes as shapes
 from .codex import response_sign
 from .codex_events import CALL_KINDS, Events
-from .codex_responses import Responses, is_prompt
+from .codex_responses import TWINS, Responses, is_prompt, search_mark
 
 NAME = "codex-rollout"
 
@@ -245,6 +245,9 @@ class Mapper:
         self.responses.acted()
         if not self.out.knows(call_id):
             shapes.announce(self.out, kind, name, item, call_id, stamp)
+            if kind == "search":
+                self.responses.searched.append(search_mark(item.facts))
+                del self.responses.searched[:-TWINS]
         shapes.settle(self.out, kind, item, call_id, stamp, again=True)
         if shapes.is_silent(kind, item):
             self.responses.silent.append(call_id)

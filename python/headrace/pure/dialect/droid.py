@@ -52,6 +52,9 @@ REASONS = {
     "user_cancelled": "cancelled",
     "max_turns": "limit",
 }
+#: what stands in errors that name a cap: spent credits ("402 {"detail":"Ready for more? Reload your tokens at ...") and
+#: used-up plans ("You've reached your weekly usage limit")
+LIMITS = ("Reload your tokens", "reload your tokens", "usage limit")
 #: notifications that say nothing for events
 IGNORED = {
     "assistant_text_complete": "end of a block",
@@ -119,7 +122,7 @@ class Mapper:
         self.answer_id: str | None = None
         self.refusals: list[str] = []  # what the failed calls of the last message said
         self.refused = False  # a message repeated it: the policy ended the run
-        self.failed = False  # the agent loop told its error
+        self.failed: str | None = None  # outcome of the error that the agent loop told
         self.turning = False
         self.streams: dict[str, Stream] = {}  # stream-jsonrpc: by delegating call, "" for the main agent
         self.inputs: dict[str, Any] = {}  # arguments as told so far of calls without a result
@@ -224,7 +227,7 @@ class Mapper:
     def _start(self, stamp: Stamp) -> None:
         """A prompt opens a turn."""
         if stamp.parent is None:
-            self.refusals, self.answer, self.refused, self.failed, self.turning = [], "", False, False, True
+            self.refusals, self.answer, self.refused, self.failed, self.turning = [], "", False, None, True
             self.out.commit(None)
             self.out.state("turn", stamp, phase="start")
 
@@ -262,7 +265,7 @@ class Mapper:
         text, subtype = as_text(value.get("result")), as_text(value.get("subtype"))
         if value.get("is_error") is True:
             self.out.error(text or subtype or "error", stamp, fatal=True)
-            self.out.state("end", stamp, outcome="failed", reason=subtype)
+            self.out.state("end", stamp, outcome=outcome_of_error(text or ""), reason=subtype)
             return None
         if text:
             self.out.whole(ev.MESSAGE, text, stamp)
@@ -273,13 +276,14 @@ class Mapper:
         message, source = as_text(value.get("message")), as_text(value.get("source"))
         if message is None:
             return UNKNOWN
-        if source == "cli" and self.failed:
+        if source == "cli" and self.failed is not None:
             return "last text again"  # after the cause, which the agent loop told
-        self.failed = source != "cli"
+        outcome = outcome_of_error(message)
+        self.failed = None if source == "cli" else outcome
         self.turning = False
         self.out.error(message, stamp, fatal=True)
         denied = self.refused and is_refusal(message, self.refusals)
-        self.out.state("end", stamp, outcome="denied" if denied else "failed", reason=source)
+        self.out.state("end", stamp, outcome="denied" if denied else outcome, reason=source)
         return None
 
     # ------------------------------------------------------------ stream-jsonrpc
@@ -450,7 +454,7 @@ class Mapper:
         message = as_text(value.get("message"))
         if message is None:
             return UNKNOWN
-        self.failed = True
+        self.failed = outcome_of_error(message)
         self.out.error(message, stamp, fatal=stamp.parent is None)
         self._end(None, stamp)
         return None
@@ -482,8 +486,8 @@ class Mapper:
         outcome = REASONS.get(reason or "", "failed")
         if self.refused:
             outcome = "denied"
-        elif self.failed and outcome == "completed":
-            outcome = "failed"
+        elif self.failed is not None and outcome in ("completed", "failed"):
+            outcome = self.failed
         self.out.close(None)
         self.out.state("turn", stamp, phase="end", outcome=outcome, reason=reason)
 
@@ -592,6 +596,11 @@ def result(
     if entries is not None and not failed:
         out.plan(entries, stamp)
     return clean(content) if failed else None
+
+
+def outcome_of_error(message: str) -> str:
+    """How a run with this error ended: a cap that is named is a limit, anything else a failure."""
+    return "limit" if any(words in message for words in LIMITS) else "failed"
 
 
 def is_refusal(text: str, refusals: list[str]) -> bool:

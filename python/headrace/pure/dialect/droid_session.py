@@ -49,6 +49,7 @@ class Mapper:
         self.todos: dict[str, list[dict[str, str]]] = {}
         self.refusals: list[str] = []
         self.refused = False
+        self.capped = False  # an error of the turn named a cap
         self.seen: set[str] = set()  # ids of messages
 
     def map(self, record: Record) -> Outcome:
@@ -142,13 +143,14 @@ class Mapper:
         return told
 
     def _start(self, stamp: Stamp) -> None:
-        self.refusals, self.refused = [], False
+        self.refusals, self.refused, self.capped = [], False, False
         self.out.state("turn", stamp, phase="start")
 
     def _notice(self, blocks: list[dict[str, Any]], stamp: Stamp) -> Outcome:
         """What the harness tells the user, and the model does not see: why a model call failed."""
         for block in blocks:
             if block.get("type") == "text" and isinstance(block.get("text"), str):
+                self.capped = droid.outcome_of_error(block["text"]) == "limit"
                 self.out.error(block["text"], stamp, fatal=True)
         return None
 
@@ -156,6 +158,8 @@ class Mapper:
         outcome = droid.REASONS.get(reason or "", "failed")
         if self.refused:
             outcome = "denied"
+        elif self.capped and outcome == "failed":
+            outcome = "limit"
         self.out.commit(None)
         self.out.state("turn", stamp, phase="end", outcome=outcome, reason=reason)
         return None

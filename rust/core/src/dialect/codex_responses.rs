@@ -73,6 +73,26 @@ const AGENT_TOOLS: [&str; 8] = [
     "resume_agent",
     "list_agents",
 ];
+/// Tools of the harness that answer with JSON, as MCP servers do, or with an error in plain text.
+const JSON_TOOLS: [&str; 4] = [
+    "list_mcp_resources",
+    "list_mcp_resource_templates",
+    "read_mcp_resource",
+    "request_user_input",
+];
+/// The text by which a tool of the harness says that it did what was asked.
+const DONE: [(&str, &str); 2] = [
+    ("update_plan", "Plan updated"),
+    ("view_image", "attached local image path"),
+];
+/// How the harness begins to tell that a call never ran, or not to its end.
+const NOT_DONE: [&str; 5] = [
+    "unsupported call: ",
+    "unsupported custom tool call: ",
+    "failed to parse function arguments: ",
+    "unable to locate image at ",
+    "aborted by user after ",
+];
 /// Tools that answer with the header of a JavaScript cell.
 const CELLS: [&str; 2] = ["exec", "wait"];
 /// How many texts may wait for their twin.
@@ -142,7 +162,13 @@ pub(super) struct Responses {
     names: HashMap<String, String>,
     /// Ids of calls that an event ended without a word, until their output.
     pub silent: Vec<String>,
+    /// The cell or process that a call waits for, by call id, until its output.
+    awaited: HashMap<String, String>,
+    /// Cells and processes that calls left running, and the calls' ids.
+    running: Vec<(String, String)>,
     searches: u64,
+    /// What events said that the provider looked for, until the item that repeats it.
+    searched: Vec<String>,
     /// Texts without their twin of the other family: of items, of events.
     waiting: [Vec<String>; 2],
     /// Characters of the last thing said, if it was an answer that no event told.
@@ -212,6 +238,7 @@ impl Responses {
     /// A turn begins.
     pub fn start(&mut self) {
         self.silent.clear();
+        self.searched.clear();
         self.waiting = Default::default();
         self.alone = 0;
         self.said = false;
@@ -316,7 +343,10 @@ impl Responses {
             Some(server) => format!("{server}__{plain}"),
             None => plain.to_owned(),
         };
-        self.names.insert(id.to_string(), path);
+        let waiting = WAITING.iter().find(|(tool, _)| *tool == path);
+        let awaited_in = |input: Value<'_>| waiting.and_then(|(_, key)| awaited_by(key, input));
+        self.names.insert(id.to_string(), path.clone());
+        let (key, mut awaited) = (id.to_string(), None);
         let plan = plain == "update_plan";
         let (mut call, entries) = match kind {
             "custom_tool_call" => {
@@ -340,15 +370,17 @@ impl Responses {
                         let root = doc.root();
                         let raw = Data::Raw(Cow::Owned(root.raw().to_vec()));
                         let entries = plan.then(|| plan_of(root)).flatten();
+                        awaited = awaited_in(root);
                         (of_arguments(id, name, raw, root), entries)
                     }
                     // the model broke them
                     Some(Err(_)) => (Call::new(id, name, arguments), None),
                     None => match arguments {
-                        Some(value) => (
-                            of_arguments(id, name, value.into(), value),
-                            plan.then(|| plan_of(value)).flatten(),
-                        ),
+                        Some(value) => {
+                            awaited = awaited_in(value);
+                            let entries = plan.then(|| plan_of(value)).flatten();
+                            (of_arguments(id, name, value.into(), value), entries)
+                        }
                         None => (Call::new(id, name, Data::Null), None),
                     },
                 }
@@ -365,6 +397,9 @@ impl Responses {
                 }
             }
         };
+        if let Some(awaited) = awaited {
+            self.awaited.insert(key, awaited);
+        }
         if let Some(space) = space.filter(|space| space.starts_with("mcp__")) {
             let server = space.rewrite(|space| space["mcp__".len()..].to_owned());
             call.title = shapes::mcp_title(Some(server), call.name.clone());
@@ -392,6 +427,8 @@ impl Responses {
         };
         self.acted(out);
         let name = self.names.remove(&*id).unwrap_or_default();
+        let awaited = self.awaited.remove(&*id);
+        let mut ended = None;
         let update = if kind == "tool_search_output" {
             let status = shapes::status_of(item.text_of("status").as_deref());
             Update {
@@ -416,6 +453,15 @@ impl Responses {
                     return Outcome::Mapped;
                 }
             }
+            if output.running
+                && let Some(left) = left_running(item.get("output"))
+            {
+                if self.running.len() == TWINS {
+                    self.running.remove(0);
+                }
+                self.running.push((left, id.to_string()));
+            }
+            ended = (!output.running).then_some((output.status, output.exit_code));
             let mut update = Update {
                 done: Some(!output.running),
                 content: output.content,
@@ -425,17 +471,44 @@ impl Responses {
             update.facts.exit_code = output.exit_code;
             update
         };
-        match out.update(update, stamp) {
+        let shown = out.update(update, stamp);
+        if let (Some(awaited), Some((Some(status), exit_code))) = (awaited, ended) {
+            for (_, earlier) in self.running.extract_if(.., |(left, _)| *left == awaited) {
+                let mut update = Update {
+                    done: Some(true),
+                    ..Update::new(Text::from(earlier), Some(status))
+                };
+                update.facts.exit_code = exit_code;
+                out.update(update, stamp);
+            }
+        }
+        match shown {
             true => Outcome::Mapped,
             false => Outcome::Ignored("output again"),
         }
     }
 
-    /// A search that the provider ran: one item says all. Without an id (0.64, 0.98) it is counted.
+    /// An event told a search, which an item may repeat.
+    pub fn searched(&mut self, event: Value<'_>) {
+        if self.searched.len() == TWINS {
+            self.searched.remove(0);
+        }
+        self.searched.push(search_mark(event));
+    }
+
+    /// A search that the provider ran: one item says all. Without an id (0.64 to 0.129) it is counted, unless an event
+    /// has told it (0.122 to 0.129), which has one.
     fn search(&mut self, item: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
         self.acted(out);
-        self.searches += 1;
         let id = filled(item.text_of("id"));
+        let mark = search_mark(item);
+        if id.is_none()
+            && let Some(at) = self.searched.iter().position(|told| *told == mark)
+        {
+            self.searched.remove(at);
+            return Outcome::Ignored("call again");
+        }
+        self.searches += 1;
         let id = id.unwrap_or_else(|| format!("web_search:{}", self.searches).into());
         if out.knows(&id) {
             return Outcome::Ignored("call again");
@@ -465,6 +538,19 @@ impl Responses {
         shapes::settle(out, what, &picture, id, stamp, false);
         Outcome::Mapped
     }
+}
+
+/// What the provider looked for, as the item and the event of a search both say it.
+fn search_mark(record: Value<'_>) -> String {
+    let Some(action) = record.get("action").filter(Value::is_object) else {
+        return String::new();
+    };
+    let part = |key| {
+        action
+            .text_of(key)
+            .map_or_else(String::new, Text::into_string)
+    };
+    ["type", "query", "url", "pattern"].map(part).join("\n")
 }
 
 /// The phase of a message (commentary, final_answer), as an event's extra.
@@ -557,6 +643,35 @@ fn described<'a>(
 }
 
 // -------------------------------------------------------------------- outputs
+
+/// Tools that wait for what another call left running, and the argument that names it.
+const WAITING: [(&str, &str); 2] = [("wait", "cell_id"), ("write_stdin", "session_id")];
+/// How the line of an output begins that names what goes on.
+const GOES_ON: [(&str, &str); 2] = [
+    ("Script running with cell ID ", "cell_id"),
+    ("Process running with session ID ", "session_id"),
+];
+
+/// The cell or process that a call waits for.
+fn awaited_by(key: &str, input: Value<'_>) -> Option<String> {
+    let value = input.get(key)?;
+    match count(Some(value)) {
+        Some(number) => Some(format!("{key} {number}")),
+        None => Some(format!("{key} {}", &*value.text()?)),
+    }
+}
+
+/// The cell or process that goes on, by the header of an output.
+fn left_running(output: Option<Value<'_>>) -> Option<String> {
+    let text = match output?.text() {
+        Some(text) => text,
+        None => shapes::texts_of(output).into_iter().next()?,
+    };
+    let header = text.split('\n').take_while(|line| *line != "Output:");
+    header
+        .flat_map(|line| GOES_ON.map(|(head, key)| (line.strip_prefix(head), key)))
+        .find_map(|(id, key)| Some(format!("{key} {}", id?)))
+}
 
 /// What the output of a call says.
 #[derive(Default)]
@@ -661,9 +776,10 @@ fn read_output<'a>(name: &str, output: Option<Value<'a>>) -> Output<'a> {
     let Some(output) = output else {
         return Output::default();
     };
+    let tool_name = name.rsplit_once("__").map_or(name, |(_, tool)| tool);
     let own_space = ["functions__", "collaboration__", "multi_agent_"];
     let mcp = name.contains("__") && !own_space.iter().any(|space| name.starts_with(space));
-    let tool_name = name.rsplit_once("__").map_or(name, |(_, tool)| tool);
+    let mcp = mcp || JSON_TOOLS.contains(&tool_name);
     if output.is_array() {
         return parts_output(tool_name, output);
     }
@@ -747,9 +863,13 @@ fn read_output<'a>(name: &str, output: Option<Value<'a>>) -> Output<'a> {
                 ..Output::default()
             };
         }
-    } else if start == 0 && WITH_HEADER.contains(&tool_name) {
+    } else if (start == 0 && WITH_HEADER.contains(&tool_name))
+        || NOT_DONE.iter().any(|begin| body.starts_with(begin))
+    {
         status = Some("failed");
-    } else if AGENT_TOOLS.contains(&tool_name) && value.is_some_and(|value| value.is_object()) {
+    } else if (AGENT_TOOLS.contains(&tool_name) && value.is_some_and(|value| value.is_object()))
+        || DONE.contains(&(tool_name, &*body))
+    {
         status = Some("completed");
     }
     Output {

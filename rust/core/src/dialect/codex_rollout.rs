@@ -406,6 +406,9 @@ impl Rollout {
         self.responses.acted(out);
         if !out.knows(&id) {
             shapes::announce(out, what, name, item, id.clone(), stamp);
+            if what == What::Search {
+                self.responses.searched(item.facts);
+            }
         }
         if shapes::is_silent(what, item) {
             self.responses.silent.push(id.to_string());

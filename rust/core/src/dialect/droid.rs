@@ -8,6 +8,7 @@
 //! When the policy refuses a call the run ends there: the refusal comes as the result of the call, again as an assistant
 //! message that no model wrote, and again as an error. SIGINT and SIGTERM end the stream with no record and exit code 0.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
@@ -90,6 +91,9 @@ const IGNORED: &[(&str, &str)] = &[
     ("mission_worker_started", "mission"),
     ("mission_worker_completed", "mission"),
 ];
+/// What stands in errors that name a cap: spent credits (`402 {"detail":"Ready for more? Reload your tokens at ...`) and
+/// used-up plans (`You've reached your weekly usage limit`).
+const LIMITS: [&str; 3] = ["Reload your tokens", "reload your tokens", "usage limit"];
 /// Error answers that say only that a request was not understood.
 const HARMLESS: [i64; 3] = [-32601, -32602, -32002];
 
@@ -167,8 +171,8 @@ struct Droid {
     refusals: Vec<String>,
     /// A message repeated it: the policy ended the run.
     refused: bool,
-    /// The agent loop told its error.
-    failed: bool,
+    /// Outcome of the error that the agent loop told.
+    failed: Option<Cow<'static, str>>,
     turning: bool,
     /// stream-jsonrpc: the message that each agent is at, by delegating call, "" for the main agent.
     streams: HashMap<String, Stream>,
@@ -357,7 +361,7 @@ impl Droid {
             self.refusals.clear();
             self.answer.clear();
             self.refused = false;
-            self.failed = false;
+            self.failed = None;
             self.turning = true;
             out.commit(None);
             out.state(State::new("turn").with("phase", "start"), stamp);
@@ -407,15 +411,16 @@ impl Droid {
         };
         let source = value.text_of("source");
         let from_cli = source.as_deref() == Some("cli");
-        if from_cli && self.failed {
+        if from_cli && self.failed.is_some() {
             return Outcome::Ignored("last text again"); // after the cause, which the agent loop told
         }
-        self.failed = !from_cli;
+        let outcome = outcome_of_error(&message);
+        self.failed = (!from_cli).then(|| outcome.into());
         self.turning = false;
         let denied = self.refused && is_refusal(&message, &self.refusals);
         out.error(message, stamp, true);
         let state = State::new("end")
-            .with("outcome", if denied { "denied" } else { "failed" })
+            .with("outcome", if denied { "denied" } else { outcome })
             .with("reason", source);
         out.state(state, stamp);
         Outcome::Mapped
@@ -709,7 +714,7 @@ impl Droid {
         let Some(message) = value.text_of("message") else {
             return Outcome::Unknown;
         };
-        self.failed = true;
+        self.failed = Some(outcome_of_error(&message).into());
         out.error(message, stamp, stamp.thread().is_none());
         self.end(None, stamp, out);
         Outcome::Mapped
@@ -749,7 +754,7 @@ impl Droid {
         self.turning = false;
         let outcome = match outcome(reason.as_deref()) {
             _ if self.refused => "denied",
-            "completed" if self.failed => "failed",
+            told @ ("completed" | "failed") => self.failed.as_deref().unwrap_or(told),
             told => told,
         };
         out.close(None);
@@ -840,15 +845,16 @@ fn only_result(value: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Ou
     out.session_state(&[("sessionId", stamp.session_id.clone())], stamp);
     usage(value.get("usage"), stamp, out);
     let (text, subtype) = (filled(value.text_of("result")), value.text_of("subtype"));
-    let failed = is_true(value.get("is_error"));
-    if failed {
+    let mut outcome = "completed";
+    if is_true(value.get("is_error")) {
+        outcome = outcome_of_error(text.as_deref().unwrap_or(""));
         let message = text.or_else(|| filled(subtype.clone()));
         out.error(message.unwrap_or("error".into()), stamp, true);
     } else if let Some(text) = text {
         out.whole(Kind::Message, text, stamp);
     }
     let state = State::new("end")
-        .with("outcome", if failed { "failed" } else { "completed" })
+        .with("outcome", outcome)
         .with("reason", subtype);
     out.state(state, stamp);
     Outcome::Mapped
@@ -951,6 +957,14 @@ pub(super) fn result(
         out.plan(&entries, stamp);
     }
     text.filter(|_| failed).map(Text::into_string)
+}
+
+/// How a run with this error ended: a cap that is named is a limit, anything else a failure.
+pub(super) fn outcome_of_error(message: &str) -> &'static str {
+    match LIMITS.iter().any(|words| message.contains(words)) {
+        true => "limit",
+        false => "failed",
+    }
 }
 
 /// Whether a message only repeats what one of the failed calls before it said.

@@ -68,6 +68,8 @@ struct DroidSession {
     todos: Todos,
     refusals: Vec<String>,
     refused: bool,
+    /// An error of the turn named a cap.
+    capped: bool,
     /// Ids of messages.
     seen: HashSet<String>,
 }
@@ -93,9 +95,10 @@ impl Mapper for DroidSession {
             },
             "agent_turn_outcome" => {
                 let reason = value.text_of("reason");
-                let outcome = match self.refused {
-                    true => "denied",
-                    false => droid::outcome(reason.as_deref()),
+                let outcome = match droid::outcome(reason.as_deref()) {
+                    _ if self.refused => "denied",
+                    "failed" if self.capped => "limit",
+                    told => told,
                 };
                 out.commit(None);
                 let state = State::new("turn")
@@ -146,6 +149,7 @@ impl DroidSession {
                     if block.text_of("type").as_deref() == Some("text")
                         && let Some(text) = block.text_of("text")
                     {
+                        self.capped = droid::outcome_of_error(&text) == "limit";
                         out.error(text, &stamp, true);
                     }
                 }
@@ -219,7 +223,7 @@ impl DroidSession {
                     if !turn {
                         turn = true;
                         self.refusals.clear();
-                        self.refused = false;
+                        (self.refused, self.capped) = (false, false);
                         out.state(State::new("turn").with("phase", "start"), stamp);
                     }
                     out.whole(Kind::User, text, stamp);

@@ -1,20 +1,21 @@
-//! The document rule. Some harnesses keep a session as ONE pretty-printed JSON document, of which no line is a record.
+//! The document rule. Some harnesses keep a session as ONE pretty-printed JSON document, of which no line is a record,
+//! and some wrappers print all the records of a run as one pretty array (claude-code-action its execution file).
 //!
-//! When the first line that is not blank begins an object and is cut off, it is held back, and the lines after it too:
-//! if all that comes up to the end of the source is one JSON object, and a dialect knows it as a document, then it is
-//! one record, and those lines are its share. It is a stream with a damaged first line as soon as a later line cannot
-//! be one of a pretty-printed object: it stands alone as an object or array that is not empty, it begins like no JSON
-//! token, or more than `max_line_bytes` would be held. Then, and when the end disappoints, the lines are read like any
-//! others.
+//! When the first line that is not blank begins an object or array and is cut off, it is held back, and the lines after
+//! it too: if all that comes up to the end of the source is one JSON object, and a dialect knows it as a document, then
+//! it is one record, and those lines are its share; if it is an array, and a dialect knows its first element as a
+//! record, then it stands for its elements. It is a stream with a damaged first line as soon as a later line cannot be
+//! one of a pretty-printed value: it stands alone as an object or array that is not empty, it begins like no JSON token,
+//! or more than `max_line_bytes` would be held. Then, and when the end disappoints, the lines are read like any others.
 
 use serde::{Deserialize, Serialize};
 
 use crate::frame::Line;
 use crate::json::Tape;
 
-/// Whether a line that is cut off begins an object.
+/// Whether a line that is cut off begins an object or an array.
 pub fn begins(body: &[u8]) -> bool {
-    body.iter().find(|byte| !is_blank(byte)) == Some(&b'{')
+    matches!(body.iter().find(|byte| !is_blank(byte)), Some(b'{' | b'['))
 }
 
 fn is_blank(byte: &u8) -> bool {
@@ -85,7 +86,7 @@ impl Held {
         self.text.extend_from_slice(line_end);
     }
 
-    /// Whether a line may be the next one of the pretty-printed object whose beginning is held.
+    /// Whether a line may be the next one of the pretty-printed value whose beginning is held.
     pub fn may_go_on(&self, line: &Line<'_>, limit: u64, tape: &mut Tape) -> bool {
         if line.too_long || self.text.len() as u64 + line.size > limit {
             return false;

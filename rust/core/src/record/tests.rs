@@ -310,5 +310,7 @@ fn a_pretty_document_is_one_record_and_a_damaged_stream_is_none() {
         let stream = b"{\n  \"a\": [\n{\"b\":1}\n  ]\n}\n";
         assert_eq!(read(stream, size), (vec![(3, 11, 8)], 5, 4, 0));
         assert_eq!(read(b"{\n\"a\": 1\n", size), (vec![], 2, 2, 0));
+        let array = b"\n[\n  {\n    \"type\": \"x\"\n  },\n  {\n  }\n]\n";
+        assert_eq!(read(array, size), (vec![(3, 5, 25), (6, 30, 12)], 8, 0, 1));
     }
 }

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::super::codex_shapes::outcome_of;
-use super::super::{anthropic, filled, key_count};
+use super::super::{anthropic, droid, filled, key_count};
 use super::shape::{filled_object, given, id_of, items, joined};
 use crate::emit::Emitter;
 use crate::event::Tokens;
@@ -368,14 +368,16 @@ const LIMITS: [&str; 6] = [
 ];
 
 /// Whether an error says that a cap was reached and not that something broke: by its class, or in the words that
-/// Claude Code and Codex have for it on their own streams.
+/// Claude Code, Codex and Droid have for it on their own streams.
 pub fn names_limit(kind: Option<&str>, message: &str) -> bool {
     let class = kind.map(|kind| kind.to_lowercase().replace('_', ""));
     if class.is_some_and(|class| LIMITS.contains(&class.as_str())) {
         return true;
     }
     let message = message.strip_prefix("Internal error: ").unwrap_or(message);
-    anthropic::is_limit([None, None], message) || outcome_of(Some(message), None) == "limit"
+    anthropic::is_limit([None, None], message)
+        || outcome_of(Some(message), None) == "limit"
+        || droid::outcome_of_error(message) == "limit"
 }
 
 // -------------------------------------------------------------------- usage
