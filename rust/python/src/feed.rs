@@ -100,25 +100,27 @@ impl Feed {
     ) -> Result<bool, Failure> {
         match self {
             Feed::Native { source, at } => {
-                if let Some(from) = at.take() {
-                    match source.piece() {
-                        Some(Piece::Bytes(bytes)) => {
-                            let end = from + whole_lines(&bytes[from..], about);
-                            *at = (end < bytes.len()).then_some(end);
-                            parse(Input::Bytes(&bytes[from..end]))?;
-                        }
-                        Some(Piece::Decoded(piece)) => {
-                            *at = parse(Input::Decoded(piece, from, about))?;
-                        }
-                        None => (),
+                if at.is_none() {
+                    // Read without the GIL, and parse with it: what is parsed becomes Python objects at once.
+                    let more = py.detach(|| source.advance())?;
+                    py.check_signals()?;
+                    if source.piece().is_none() {
+                        return Ok(more);
                     }
-                    return Ok(true);
                 }
-                // Read without the GIL, and parse with it: what is parsed becomes Python objects at once.
-                let more = py.detach(|| source.advance().map_err(Failure::from));
-                *at = source.piece().is_some().then_some(0);
-                py.check_signals()?;
-                more
+                let from = at.take().unwrap_or_default();
+                match source.piece() {
+                    Some(Piece::Bytes(bytes)) => {
+                        let end = from + whole_lines(&bytes[from..], about);
+                        *at = (end < bytes.len()).then_some(end);
+                        parse(Input::Bytes(&bytes[from..end]))?;
+                    }
+                    Some(Piece::Decoded(piece)) => {
+                        *at = parse(Input::Decoded(piece, from, about))?;
+                    }
+                    None => (),
+                }
+                Ok(true)
             }
             Feed::Python {
                 chunks,
