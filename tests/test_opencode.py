@@ -246,7 +246,7 @@ def exported(*messages: dict[str, Any]) -> headrace.Run:
     """The document that 2.0 exports."""
     info = {"id": "ses_2", "projectID": "p", "model": MODEL, "cost": 0.5, "tokens": SPENT, "title": "T", "time": TIME}
     numbered = [{"id": f"msg_{number}", "time": TIME, **message} for number, message in enumerate(messages)]
-    document = {"info": {**info, "location": {"directory": "/work"}}, "messages": numbered}
+    document = {"info": {**info, "location": {"directory": "/project"}}, "messages": numbered}
     return headrace.reduce(json.dumps(document, indent=2).encode())
 
 
@@ -290,7 +290,7 @@ def test_an_export_of_the_second_version_tells_the_session() -> None:
         step(said("Done.")),
         idle("succeeded"),
     )
-    assert (run.dialect, run.session_id, run.model, run.cwd) == ("opencode-export", "ses_2", "glm-5", "/work")
+    assert (run.dialect, run.session_id, run.model, run.cwd) == ("opencode-export", "ses_2", "glm-5", "/project")
     assert (run.verdict.outcome, run.texts, run.thinking) == ("completed", ["Look.", "Done."], ["Hm."])
     users = [(m["text"], m["images"]) for m in run.messages if m["role"] == "user"]
     assert users == [("Hi", 0), ("", 1), ("Go on.", 0)]
