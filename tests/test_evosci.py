@@ -134,3 +134,16 @@ def test_a_sub_agent_behind_the_langgraph_server_goes_by_the_call_in_its_instanc
         ("p", True, None),
         ("s", True, "p"),
     ]
+
+
+def test_a_damaged_id_of_a_call_makes_no_later_record_lossy() -> None:
+    """A sub-agent's records have the id of its call from the record that began it. Both backends."""
+    start = b'{"type":"subagent_start","name":"p","description":"","instance_id":"i","tool_call_id":"\\ud83d"}\n'
+    text = b'{"type":"subagent_text","subagent":"p","content":"x","instance_id":"i"}\n'
+    told = []
+    for make in ENGINES.values():
+        engine = make()
+        events = engine.feed(start + text) + engine.close()
+        told.append((events, engine.run()))
+    assert all(one == told[0] for one in told)
+    assert told[0][1]["report"]["lossy"] == 0

@@ -15,6 +15,7 @@ use crate::json::{
 use crate::report::{Malformed, Report};
 use crate::source::SourceError;
 use document::Held;
+use memchr::memchr_iter;
 use serde::{Deserialize, Serialize};
 
 pub use salvage::looks_like_record;
@@ -641,39 +642,33 @@ impl Reader {
             return Ok(());
         };
         let raw = held.document();
-        let document = match self.decoder.tape().parse(raw.text) {
-            Ok(doc) if doc.root().is_object() && consumer.is_document(doc.root()) => Some(doc),
-            Ok(doc) if doc.root().is_array() => {
-                let first = doc.root().items().next().filter(Value::is_object);
-                first
-                    .is_some_and(|first| consumer.is_record(first))
-                    .then_some(doc)
+        match self.decoder.tape().parse(raw.text) {
+            Ok(doc) if doc.root().is_object() && consumer.is_document(doc.root()) => {
+                let record = Record {
+                    json: doc,
+                    raw: raw.text,
+                    line: raw.line,
+                    offset: raw.offset,
+                    share: raw.share,
+                    lossy: false,
+                    salvaged: false,
+                    kind: string_at(doc.root(), "type"),
+                };
+                self.report.records += 1;
+                consumer.record(record, &mut self.report)?;
+                held.keep_what_follows();
             }
-            _ => None,
-        };
-        if let Some(doc) = document.filter(|doc| doc.root().is_array()) {
-            let place = Place {
-                line: raw.line,
-                offset: raw.offset,
-                size: raw.share,
-            };
-            self.report.records += 1;
-            elements(doc, raw.text, place, &mut self.report, consumer)?;
-            held.keep_what_follows();
-        } else if let Some(doc) = document {
-            let record = Record {
-                json: doc,
-                raw: raw.text,
-                line: raw.line,
-                offset: raw.offset,
-                share: raw.share,
-                lossy: false,
-                salvaged: false,
-                kind: string_at(doc.root(), "type"),
-            };
-            self.report.records += 1;
-            consumer.record(record, &mut self.report)?;
-            held.keep_what_follows();
+            Ok(doc) if first_of(doc).is_some_and(|first| consumer.is_record(first)) => {
+                let place = Place {
+                    line: raw.line,
+                    offset: raw.offset,
+                    size: raw.share,
+                };
+                self.report.records += 1;
+                elements(doc, raw.text, place, &mut self.report, consumer)?;
+                held.keep_what_follows();
+            }
+            _ => {}
         }
         self.release(failed, consumer)
     }
@@ -712,6 +707,13 @@ impl Reader {
     }
 }
 
+/// The first element of an array, if it is an object.
+fn first_of(doc: Doc<'_>) -> Option<Value<'_>> {
+    let root = doc.root();
+    let first = root.is_array().then(|| root.items().next());
+    first.flatten().filter(Value::is_object)
+}
+
 /// An array of records stands for its elements; they share out its bytes among them.
 fn elements<E>(
     doc: Doc<'_>,
@@ -731,7 +733,7 @@ fn elements<E>(
         };
         let share = upto - std::mem::replace(&mut taken, upto);
         let before = &text[std::mem::replace(&mut counted, start)..start];
-        line += before.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        line += memchr_iter(b'\n', before).count() as u64;
         if !value.is_object() {
             report.ignore_bytes(share, NOT_AN_OBJECT);
             continue;

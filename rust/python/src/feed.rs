@@ -100,13 +100,11 @@ impl Feed {
     ) -> Result<bool, Failure> {
         match self {
             Feed::Native { source, at } => {
+                let mut more = true;
                 if at.is_none() {
                     // Read without the GIL, and parse with it: what is parsed becomes Python objects at once.
-                    let more = py.detach(|| source.advance())?;
+                    more = py.detach(|| source.advance())?;
                     py.check_signals()?;
-                    if source.piece().is_none() {
-                        return Ok(more);
-                    }
                 }
                 let from = at.take().unwrap_or_default();
                 match source.piece() {
@@ -120,7 +118,7 @@ impl Feed {
                     }
                     None => (),
                 }
-                Ok(true)
+                Ok(more)
             }
             Feed::Python {
                 chunks,

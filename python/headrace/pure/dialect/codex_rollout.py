@@ -251,6 +251,7 @@ class Mapper:
         shapes.settle(self.out, kind, item, call_id, stamp, again=True)
         if shapes.is_silent(kind, item):
             self.responses.silent.append(call_id)
+            del self.responses.silent[:-TWINS]
         return None
 
     # ------------------------------------------------------------ usage, compaction

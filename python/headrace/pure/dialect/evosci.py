@@ -162,7 +162,7 @@ class Mapper:
         self.out.call(call_id, name, arguments, stamp, key=scoped(call_id, stamp), twin=True)
         agent = as_text(arguments.get("subagent_type")) if isinstance(arguments, dict) else None
         if agent and thread is None:
-            self.tasks[agent] = call_id
+            self.tasks[ev.clean(agent)] = ev.clean(call_id)
         if name == "write_todos" and isinstance(arguments, dict):
             entries = tool.plan_of(arguments.get("todos"))
             if entries is not None:
@@ -192,11 +192,12 @@ class Mapper:
         name = as_text(value.get("name")) or ""
         if name == "tools":
             return "sub-agent that is a plain tool call"
-        agent = as_text(value.get("instance_id")) or name
+        name = ev.clean(name)
+        agent = ev.clean(as_text(value.get("instance_id")) or "") or name
         if kind == "subagent_start":
             call_id = as_text(value.get("tool_call_id")) or self.tasks.get(name)
             if agent and call_id:
-                self.agents[agent] = call_id
+                self.agents[agent] = ev.clean(call_id)
         elif agent in self.agents:
             self.out.close(self.agents[agent])
         return "sub-agent start and end"
@@ -280,7 +281,7 @@ class Mapper:
 
     def _thread(self, value: dict[str, Any]) -> str | None:
         """The delegating call, on a sub-agent's record: by its instance, or by its name if the wire tells no more."""
-        instance, name = as_text(value.get("instance_id")) or "", as_text(value.get("subagent")) or ""
+        instance, name = (ev.clean(as_text(value.get(key)) or "") for key in ("instance_id", "subagent"))
         thread = self.agents.get(instance) or self.agents.get(name) or self.tasks.get(name)
         if thread is None and instance.startswith(_SERVED) and self.out.knows(instance.removeprefix(_SERVED)):
             thread = instance.removeprefix(_SERVED)  # the langgraph server names the call

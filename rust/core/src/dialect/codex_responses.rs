@@ -161,7 +161,7 @@ pub(super) struct Responses {
     /// Name of the tool by call id, until its output.
     names: HashMap<String, String>,
     /// Ids of calls that an event ended without a word, until their output.
-    pub silent: Vec<String>,
+    silent: Vec<String>,
     /// The cell or process that a call waits for, by call id, until its output.
     awaited: HashMap<String, String>,
     /// Cells and processes that calls left running, and the calls' ids.
@@ -200,10 +200,7 @@ impl Responses {
             self.alone = 0;
             return false;
         }
-        if mine.len() == TWINS {
-            mine.remove(0);
-        }
-        mine.push(mark);
+        keep(mine, mark);
         let alone = kind == Kind::Message && family == Family::Item;
         self.alone = if alone { text.chars().count() } else { 0 };
         self.said |= kind == Kind::Message;
@@ -456,10 +453,7 @@ impl Responses {
             if output.running
                 && let Some(left) = left_running(item.get("output"))
             {
-                if self.running.len() == TWINS {
-                    self.running.remove(0);
-                }
-                self.running.push((left, id.to_string()));
+                keep(&mut self.running, (left, id.to_string()));
             }
             ended = (!output.running).then_some((output.status, output.exit_code));
             let mut update = Update {
@@ -490,10 +484,12 @@ impl Responses {
 
     /// An event told a search, which an item may repeat.
     pub fn searched(&mut self, event: Value<'_>) {
-        if self.searched.len() == TWINS {
-            self.searched.remove(0);
-        }
-        self.searched.push(search_mark(event));
+        keep(&mut self.searched, search_mark(event));
+    }
+
+    /// An event ended this call without a word: its output may still come.
+    pub fn ended_silently(&mut self, id: String) {
+        keep(&mut self.silent, id);
     }
 
     /// A search that the provider ran: one item says all. Without an id (0.64 to 0.129) it is counted, unless an event
@@ -725,6 +721,14 @@ fn read_header(text: &str) -> Option<Header> {
         }
         at = end? + 1;
     }
+}
+
+/// Adds to a list of things that wait, of which the oldest are forgotten.
+fn keep<T>(waiting: &mut Vec<T>, thing: T) {
+    if waiting.len() == TWINS {
+        waiting.remove(0);
+    }
+    waiting.push(thing);
 }
 
 /// The header of a JavaScript cell.

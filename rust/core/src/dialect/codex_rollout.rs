@@ -411,7 +411,7 @@ impl Rollout {
             }
         }
         if shapes::is_silent(what, item) {
-            self.responses.silent.push(id.to_string());
+            self.responses.ended_silently(id.to_string());
         }
         shapes::settle(out, what, item, id, stamp, true);
         Outcome::Mapped
