@@ -320,6 +320,48 @@ def test_records_can_be_sent_however_slowly_they_are_read() -> None:
     go(main())
 
 
+def test_records_of_several_tasks_go_one_behind_the_other() -> None:
+    code = "time.sleep(0.2)\nfor line in sys.stdin: write(TEXT % int(line[0] * 2 + str(len(set(line)))))\nwrite(DONE)"
+
+    async def main() -> None:
+        async with run(python(code), stdin=headrace.PIPE) as process:
+            await asyncio.gather(*(process.send(str(n) * 300_000) for n in range(1, 6)))
+            process.close_stdin()
+            assert await texts(process) == ["112", "222", "332", "442", "552"]
+
+    go(main())
+
+
+def test_a_record_that_is_not_read_can_be_given_up() -> None:
+    async def main() -> None:
+        async with run(["sleep", "60"], stdin=headrace.PIPE) as process:
+            sending = asyncio.create_task(process.send(b"x" * 500_000))
+            await asyncio.sleep(0.05)
+            process.close_stdin()
+            other, pipe = os.pipe()  # has the number of the pipe that was closed
+            with pytest.raises(headrace.SourceError, match="nothing can be sent"):
+                await sending
+            os.close(pipe)
+            assert os.read(other, 9) == b""
+            os.close(other)
+            sending = asyncio.create_task(process.send(b"y"))
+            with pytest.raises(headrace.SourceError, match="nothing can be sent"):
+                await sending
+
+    go(main())
+
+
+def test_a_process_that_ends_unread_breaks_the_pipe() -> None:
+    async def main() -> None:
+        async with run(python("time.sleep(0.2); write(DONE)"), stdin=headrace.PIPE) as process:
+            sending = asyncio.create_task(process.send(b"x" * 500_000))
+            await process.wait()
+            with pytest.raises((BrokenPipeError, headrace.SourceError)):
+                await sending
+
+    go(main())
+
+
 def test_listeners_are_told_everything() -> None:
     told: list[Any] = []
     reasons: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import hashlib
 import json
 import logging
@@ -258,6 +259,19 @@ def test_records_can_be_sent() -> None:
     assert process.run.texts == ["pingpong"]
 
 
+def test_records_of_several_threads_go_one_behind_the_other() -> None:
+    code = "time.sleep(0.2)\nfor line in sys.stdin: write(TEXT % int(line[0] * 2 + str(len(set(line)))))\nwrite(DONE)"
+    with run(python(code), stdin=headrace.PIPE) as process:
+        process.start()
+        threads = [threading.Thread(target=process.send, args=[str(n) * 300_000]) for n in range(1, 6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        process.close_stdin()
+        assert sorted(texts(process)) == ["112", "222", "332", "442", "552"]
+
+
 def test_a_large_prompt_that_nobody_reads_blocks_nothing() -> None:
     code = "write(TEXT % 1); write(DONE)"
     with run(python(code), stdin="x" * 5_000_000) as process:
@@ -480,6 +494,51 @@ def test_a_file_that_may_not_grow_is_an_error_after_everything_before_it(tmp_pat
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert done.stderr.strip() == f"SpillError: {errno.EFBIG}", done.stderr
+
+
+def test_an_intake_can_be_closed_while_its_pipe_is_written_to() -> None:
+    """Its thread is woken by the pipe and by the close at one time, and both free what they share."""
+    read, write = os.pipe()
+    stopped = threading.Event()
+
+    def fill() -> None:
+        while not stopped.is_set():
+            os.write(write, b"x")
+
+    filler = threading.Thread(target=fill)
+    filler.start()
+    with nothing_left():
+        for abandoned in [False, True] * 100:
+            intake = headrace.Intake()
+            intake.add(read, "a pipe")
+            if abandoned:
+                circle: list[Any] = [intake]
+                circle.append(circle)
+                del intake, circle
+                gc.collect()
+            else:
+                intake.close()
+    stopped.set()
+    os.read(read, 1 << 20)
+    filler.join()
+    os.close(read)
+    os.close(write)
+
+
+def test_a_closed_intake_says_so() -> None:
+    read, write = os.pipe()
+    intake = headrace.Intake()
+    stream = intake.add(read, "a pipe")
+    os.write(write, b"{}")
+    assert intake.wait([stream], 5)
+    intake.close()
+    assert intake.waiting() == (0, 0)
+    assert intake.ready() == []
+    for refused in (intake.fileno, lambda: intake.take(stream), lambda: intake.add(read, "again")):
+        with pytest.raises(headrace.SourceError, match="is closed"):
+            refused()
+    os.close(read)
+    os.close(write)
 
 
 def test_hundreds_of_harnesses_at_once_share_one_thread(tmp_path: Path) -> None:

@@ -162,6 +162,8 @@ class AsyncProcess(Harness):
     _alarm: asyncio.TimerHandle | None = None
     _alarm_at = 0.0
     _watch: int | None = None  # a descriptor that is readable when the process has ended
+    _sending: asyncio.Lock
+    _full: asyncio.Future[None] | None = None  # of who waits for room in stdin
 
     async def __aenter__(self) -> Self:
         self._begin()
@@ -222,21 +224,43 @@ class AsyncProcess(Harness):
 
     async def send(self, record: Mapping[str, Any] | bytes | str) -> None:
         """Writes a record (or a line) to the harness's stdin, which must be ``headrace.PIPE``; waits without blocking
-        the loop while the harness does not read. Cancelled in the middle, it may have written a part of the line."""
+        the loop while the harness does not read. Records that several tasks send go one behind the other. Cancelled in
+        the middle, it may have written a part of the line.
+
+        Raises:
+            SourceError: stdin is no pipe, or is closed, or is closed before all was written.
+            BrokenPipeError: the harness does not read any more.
+        """
         line = memoryview(self.line_of(record))
-        descriptor = self.input.fileno()
-        os.set_blocking(descriptor, False)
-        loop = asyncio.get_running_loop()
-        while line:
-            try:
-                line = line[os.write(descriptor, line) :]
-            except BlockingIOError:
-                writable = asyncio.Event()
-                loop.add_writer(descriptor, writable.set)
+        os.set_blocking(self.input.fileno(), False)
+        async with self._sending:
+            while line:
                 try:
-                    await writable.wait()
-                finally:
-                    loop.remove_writer(descriptor)
+                    line = line[os.write(self.input.fileno(), line) :]
+                except BlockingIOError:
+                    await self._room()
+
+    async def _room(self) -> None:
+        """Waits until the harness has read something, or stdin is closed."""
+        loop = asyncio.get_running_loop()
+        self._full = loop.create_future()
+        loop.add_writer(self.input.fileno(), self._has_room)
+        try:
+            await self._full
+        finally:
+            self._has_room()
+
+    def _has_room(self) -> None:
+        if self._full is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._full.get_loop().remove_writer(self.input.fileno())
+                if not self._full.done():
+                    self._full.set_result(None)
+            self._full = None
+
+    def close_stdin(self) -> None:
+        self._has_room()  # before the descriptor is somebody else's
+        super().close_stdin()
 
     async def aclose(self, *, drop: bool = False) -> None:
         """Stops the group if it still runs (SIGTERM, after ``grace`` seconds SIGKILL), and reads what it printed."""
@@ -257,6 +281,7 @@ class AsyncProcess(Harness):
         if self._started is not None:
             return
         self._weak = weakref.ref(self)
+        self._sending = asyncio.Lock()
         self._hub = _Hub.of(None if self._shares else self._intake)
         if self._shares:
             self._intake, self._own_intake = self._hub.intake, False

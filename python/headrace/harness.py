@@ -92,6 +92,7 @@ class Harness(SoFar):
             on_malformed=on_malformed,
         )
         self._lock = threading.RLock()  # a step is more than one call of the engine; anyone may ask for the run
+        self._sends = threading.RLock()  # one record behind the other, also when a signal handler sends one
         self._own_intake = intake is None
         # no intake is asked for: an event loop has one for all of its processes
         self._shares = intake is None and memory_limit is None and spill_dir is None and spill_limit is None

@@ -104,16 +104,17 @@ class Process(Harness):
         return self.run
 
     def send(self, record: Mapping[str, Any] | bytes | str) -> None:
-        """Writes a record (or a line) to the harness's stdin, which must be ``headrace.PIPE``.
+        """Writes a record (or a line) to the harness's stdin, which must be ``headrace.PIPE``. Records that several
+        threads send go one behind the other.
 
         Raises:
-            SourceError: stdin is no pipe, or is closed.
+            SourceError: stdin is no pipe, or is closed, or is closed before all was written.
             BrokenPipeError: the harness does not read any more.
         """
         line = memoryview(self.line_of(record))
-        stdin = self.input
-        while line:
-            line = line[stdin.write(line) or 0 :]
+        with self._sends:
+            while line:
+                line = line[self.input.write(line) or 0 :]
 
     def close(self, *, drop: bool = False) -> None:
         """Stops the group if it still runs (SIGTERM, after ``grace`` seconds SIGKILL), and reads what it printed.

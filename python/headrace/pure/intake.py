@@ -30,6 +30,8 @@ _PIPE = 1 << 18  # what a pipe is enlarged to
 _SLICE = 1 << 15  # about how much a tap gives at a time
 _JOINED = 1 << 16  # small reads are put together up to this size
 
+_CLOSED = "the intake, or this stream of it, is closed"
+
 _Piece = bytearray | tuple[int, int]  # bytes in memory, or (offset, size) in the spill file
 
 
@@ -120,6 +122,7 @@ class Intake:
         self._nudge: tuple[int, int] | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._let_thread_go = threading.Event()  # nothing touches its selector and its nudge any more
 
     # ------------------------------------------------------------ for the consumer
 
@@ -133,7 +136,7 @@ class Intake:
         with self._changed:
             if self._closed:
                 os.close(copy)
-                raise SourceError("the intake, or this stream of it, is closed")
+                raise SourceError(_CLOSED)
             selector = self._start()
             try:
                 selector.register(copy, selectors.EVENT_READ, self._next)
@@ -174,11 +177,15 @@ class Intake:
                 found.queue[0] = (at + part, size - part)
             else:
                 found.queue.popleft()
-            file = self._file
-        assert file is not None
-        data = os.pread(file.fileno(), part, at)  # without the lock: the disk may be slow
+            assert self._file is not None
+            file = os.dup(self._file.fileno())  # somebody may close the intake before it is read
+        try:
+            data = os.pread(file, part, at)  # without the lock: the disk may be slow
+        finally:
+            os.close(file)
         with self._changed:
-            self._release(part)
+            if not self._closed:
+                self._release(part)
         if len(data) != part:
             raise SpillError(f"{found.name}: the spill file lost bytes")
         return data
@@ -217,6 +224,8 @@ class Intake:
     def fileno(self) -> int:
         self._check()
         with self._changed:
+            if self._closed:
+                raise SourceError(_CLOSED)
             if self._wake is None:
                 self._wake = os.pipe()
                 if self._news:
@@ -259,11 +268,16 @@ class Intake:
             for found in self._streams.values():
                 self._let_go(found)
             self._streams.clear()
+            self._memory = self._spilled = 0
+            self._news.clear()
             self._poke()
+            self._let_thread_go.set()
             self._changed.notify_all()
             if self._wake is not None:
                 for end in self._wake:
                     os.close(end)
+                self._wake = None
+                self._signalled = False
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(1)
         if self._file is not None:
@@ -288,7 +302,7 @@ class Intake:
         with self._changed:
             found = self._streams.get(stream)
             if found is None:
-                raise SourceError("the intake, or this stream of it, is closed")
+                raise SourceError(_CLOSED)
             yield found
 
     def _start(self) -> selectors.BaseSelector:
@@ -297,7 +311,7 @@ class Intake:
             self._nudge = os.pipe()
             self._selector.register(self._nudge[0], selectors.EVENT_READ, 0)
             # the thread must not keep an abandoned intake alive
-            arguments = (weakref.ref(self), self._selector, self._nudge)
+            arguments = (weakref.ref(self), self._let_thread_go, self._selector, self._nudge)
             self._thread = threading.Thread(target=_drain, args=arguments, name="headrace-intake", daemon=True)
             self._thread.start()
         return self._selector
@@ -409,13 +423,16 @@ class Intake:
             os.write(self._wake[1], b"x")  # the pipe is empty: this can't wait
 
 
-def _drain(owner: weakref.ref[Intake], selector: selectors.BaseSelector, nudge: tuple[int, int]) -> None:
+def _drain(
+    owner: weakref.ref[Intake], may_go: threading.Event, selector: selectors.BaseSelector, nudge: tuple[int, int]
+) -> None:
     """The thread: reads what is there, one block a stream and round."""
     try:
         while True:
             ready = selector.select()
             intake = owner()
             if intake is None or intake._closed:
+                may_go.wait()  # who closes may be in the middle of it: what is freed here is still in use there
                 return
             for key, _ in ready:
                 if key.data:
