@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import headrace
+from headrace import _follow
 from tests.live import DONE, TEXT, nothing_left, producer
 
 
@@ -57,7 +58,7 @@ def test_stopping_and_going_on_at_any_moment_gives_each_record_once(tmp_path: Pa
 
 
 def test_a_file_may_come_later_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["headrace._follow"], "_SETTLE", 5)
+    monkeypatch.setattr(_follow, "_SETTLE", 5)
     path = tmp_path / "session.jsonl"
     with nothing_left():
         follow = following(path, idle_timeout=10)
@@ -131,7 +132,7 @@ def test_a_file_that_is_being_written_anew_is_no_other_file(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its writer has opened it, and has not written everything that was there before."""
-    monkeypatch.setattr(sys.modules["headrace._follow"], "_SETTLE", 5)
+    monkeypatch.setattr(_follow, "_SETTLE", 5)
     path = tmp_path / "session.jsonl"
     path.write_text(lines(1, 2))
     follow = following(path, interval=0.001, idle_timeout=10)
