@@ -429,16 +429,15 @@ def _drain(
     """The thread: reads what is there, one block a stream and round."""
     try:
         while True:
-            ready = selector.select()
+            ready = [key.data for key, _ in selector.select()]
+            if 0 in ready:
+                os.read(nudge[0], 4096)  # before the look at what it is for, or one of later would be lost with it
             intake = owner()
             if intake is None or intake._closed:
                 may_go.wait()  # who closes may be in the middle of it: what is freed here is still in use there
                 return
-            for key, _ in ready:
-                if key.data:
-                    intake._read(key.data)
-                else:
-                    os.read(nudge[0], 4096)
+            for number in filter(None, ready):
+                intake._read(number)
             del intake
     finally:
         selector.close()
