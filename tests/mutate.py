@@ -79,6 +79,16 @@ def repeated(data: bytes, rng: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
+def renamed(data: bytes, rng: random.Random) -> bytes:
+    """The stream with a short string, such as an id, as another one wherever it stands: cut in an emoji, empty, odd."""
+    strings = sorted({match[1] for match in _VALUE.finditer(data) if match[1] and len(match[1]) < 60})
+    if not strings:
+        return data
+    old = rng.choice(strings)
+    new = rng.choice([old[:-1] + rb"\ud83d", rb"\udc00" + old[1:], b"", old + rb"\u0000", old + rb"\ud83d\ude00"])
+    return data.replace(b'"%s"' % old, b'"%s"' % new)
+
+
 def _refilled(line: bytes, rng: random.Random) -> bytes:
     spans = [found.span(1 if found[1] is not None else 2) for found in _VALUE.finditer(line)]
     # Faults are rare, or nothing would be like anything before.

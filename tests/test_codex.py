@@ -232,6 +232,15 @@ def test_a_model_call_with_a_usage_record_is_counted_once_after_a_compaction_too
     assert usage["run"]["prompt_tokens"] == 500
 
 
+def test_the_key_of_a_model_call_can_be_encoded_like_any_text() -> None:
+    stream = lines(*OPEN, metered("r-\ud83d", 100), *SAID, COMPLETE)
+    for engine in ENGINES.values():
+        parser = engine(kinds=())
+        parser.feed(stream)
+        parser.close()
+        assert [row["key"] for row in parser.ledger()] == ["/r-\ufffd"]
+
+
 def test_a_thread_that_goes_on_in_a_version_with_usage_records_keeps_what_it_used_before() -> None:
     run = reduce(*OPEN, counted(100), counted(100), metered("r-2", 200), counted(200), *SAID, COMPLETE)
     assert (run["usage"]["calls"]["count"], run["usage"]["calls"]["prompt_tokens"]) == (2, 200)

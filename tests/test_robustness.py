@@ -12,7 +12,7 @@ import pytest
 from headrace.pure import event as ev
 
 from .engines import BORDERS, ENGINES, same
-from .mutate import mutated, repeated
+from .mutate import mutated, renamed, repeated
 from .truth import cases, recordings
 
 pytestmark = pytest.mark.once
@@ -37,7 +37,7 @@ def read(engine: Any, data: bytes, sizes: Any = None) -> Any:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-@pytest.mark.parametrize("change", [mutated, repeated], ids=["mutated", "again"])
+@pytest.mark.parametrize("change", [mutated, repeated, renamed], ids=["mutated", "again", "renamed"])
 def test_changed_streams_read_alike_on_both_backends(folder: str, change: Callable[..., bytes]) -> None:
     """Mutated, or with records that come again: those are read in another way than the first, see `template.rs`."""
     streams = [stream for stream in SMALL if stream.name.startswith(folder + "/")]

@@ -258,7 +258,7 @@ class Mapper:
 
     def _usage(self, record: dict[str, Any], stamp: Stamp) -> Outcome:
         """`token_usage_record` (0.153 on): one for each model call; the token_count after it tells the call again."""
-        response, turn = shapes.text(record.get("response_id")), shapes.text(record.get("turn_id"))
+        response, turn = shapes.kept(record.get("response_id")), shapes.kept(record.get("turn_id"))
         key = None if response is None else f"{turn or ''}/{response}"
         meter = self.events.meter
         known = meter.record(self.out, record.get("thread_token_usage"), record.get("usage"), stamp, key)
