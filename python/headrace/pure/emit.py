@@ -175,9 +175,14 @@ class Emitter:
             block.half = ""
             self.lossy = True
             self._append(kind, block, "\ufffd", block.stamp)
-        still_open = {block.number for block in log.open.values()}
-        while log.blocks and log.blocks[0].number not in still_open:
-            del log.blocks[0]
+        self._settle_first(log)
+
+    def settle_closed(self, thread: str | None) -> None:
+        """What the thread said in blocks that are closed stands, and so do its calls; open blocks stay open."""
+        said = self._thread(thread)
+        for log in said.logs.values():
+            self._settle_first(log)
+        said.attempt.clear()
 
     def commit(self, thread: str | None) -> None:
         """Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more."""
@@ -510,6 +515,12 @@ class Emitter:
             at -= 1
         blocks.insert(at, block)
         return block
+
+    def _settle_first(self, log: TextLog) -> None:
+        """Forgets the blocks before the first open one: nothing can change them any more."""
+        still_open = {block.number for block in log.open.values()}
+        while log.blocks and log.blocks[0].number not in still_open:
+            del log.blocks[0]
 
     def _join(self, text: str) -> str:
         """Text whose halves may have come over two deltas: pairs joined, what stays alone replaced."""

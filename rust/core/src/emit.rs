@@ -608,6 +608,11 @@ impl<'s> Emitter<'s> {
                 self.append(kind, thread, at, "\u{fffd}", &stamp);
             }
         }
+        self.settle_first(thread, kind);
+    }
+
+    /// Forgets the blocks before the first open one: nothing can change them any more.
+    fn settle_first(&mut self, thread: usize, kind: Kind) {
         let TextLog { blocks, open } = self.log(thread, kind);
         let first = open.iter().map(|(_, _, at)| *at).min();
         let first = first.unwrap_or(blocks.len());
@@ -615,6 +620,15 @@ impl<'s> Emitter<'s> {
             *at -= first;
         }
         self.memory.forget(thread, kind, first);
+    }
+
+    /// What the thread said in blocks that are closed stands, and so do its calls; open blocks stay open.
+    pub fn settle_closed(&mut self, thread: Option<&str>) {
+        let thread = self.memory.thread(thread);
+        for kind in TEXT_KINDS {
+            self.settle_first(thread, kind);
+        }
+        self.memory.threads[thread].attempt.clear();
     }
 
     /// Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more.

@@ -25,7 +25,17 @@ _INTERRUPTS = (
     ("[This turn ended before it finished.]", "incomplete"),
 )
 #: how the harness begins what it writes in the user's name
-_WRAPPERS = ("<local-command-", "<command-name>", "<command-message>", "<bash-input>", "<bash-stdout>", "<bash-stderr>")
+_WRAPPERS = (
+    "<local-command-",
+    "<command-name>",
+    "<command-message>",
+    "<bash-input>",
+    "<bash-stdout>",
+    "<bash-stderr>",
+    "<task-notification>",  # 2.1.39, without another mark
+    "<ide_opened_file>",  # 2.1.79, what an editor adds to the prompt
+    "<ide_selection>",
+)
 #: caps, as error codes and terminal reasons name them
 _LIMITS = frozenset(
     {
@@ -67,6 +77,9 @@ _COUNTERS = (
     ("output_tokens", "outputTokens"),
 )
 
+
+#: what a block of a record told: a text, by the kind and key of its block, or a call, by its id
+Part = tuple[str, int | str]
 
 # ---------------------------------------------------------------- blocks
 
@@ -141,6 +154,15 @@ def other_block(out: Emitter, block: dict[str, Any], stamp: Stamp) -> None:
         out.image(ev.MESSAGE, image, stamp)
     elif isinstance(kind, str) and kind.endswith("_tool_result"):
         server_result(out, block, stamp)
+
+
+def take_back(out: Emitter, part: Part, stamp: Stamp) -> None:
+    """The part is void: its text goes, its call has failed if it has no result."""
+    kind, key = part
+    if kind != ev.TOOL_CALL:
+        out.drop(kind, key, stamp)
+    elif out.is_open(str(key)):
+        out.update(str(key), stamp, status="failed")
 
 
 # ---------------------------------------------------------------- tool results
