@@ -48,6 +48,8 @@ const TYPES: &[&str] = &[
 ];
 /// A copied history is written within this time.
 const FORK_MILLIS: i64 = 1000;
+/// Events by which a turn begins.
+const BEGIN: [&str; 2] = ["task_started", "turn_started"];
 
 fn sign(record: Value<'_>) -> Option<Sign> {
     let kind = record.text_of("type");
@@ -89,8 +91,12 @@ struct Rollout {
     started_at: Option<String>,
     /// Ordinal of the first record that is no copy.
     first_own: Option<i64>,
+    /// It came from another thread, and no turn of its own has begun.
+    forked: bool,
     /// A copy of the parent's history is read.
     copying: bool,
+    /// The copied turns tell when they began.
+    dated: bool,
     /// The copy kept its times.
     old_times: bool,
     /// The file has records of turns.
@@ -118,10 +124,22 @@ impl Mapper for Rollout {
         if &*kind == "session_meta" {
             return self.meta(payload, stamp, out);
         }
-        if self.copying && !self.is_own(value, payload, stamp.timestamp.as_deref()) {
-            return self.copied(&kind, payload);
+        if self.forked || self.copying {
+            let time = stamp.timestamp.as_deref();
+            let begun_here = self.is_begun_here(payload);
+            if self.forked && (begun_here == Some(false) || self.is_older(time)) {
+                self.copying = true; // without the parent's session_meta
+            }
+            if self.copying && !self.is_own(value, begun_here, time) {
+                return self.copied(&kind, payload);
+            }
+            self.copying = false;
+            let what = payload.text_of("type").unwrap_or_default();
+            if self.forked && &*what == "token_count" {
+                return self.copied(&kind, payload); // before any turn it is the parent's
+            }
+            self.forked &= !(&*kind == "turn_context" || BEGIN.contains(&&*what));
         }
-        self.copying = false;
         match &*kind {
             "turn_context" => {
                 let model = filled(payload.text_of("model"));
@@ -199,7 +217,10 @@ impl Rollout {
             self.started_at = stamp.timestamp.as_ref().map(|time| time.to_string());
             let first = count(meta.get("subagent_history_start_ordinal"));
             self.first_own = first.filter(|first| *first > 1);
+            self.forked = self.parent.as_ref().is_some_and(|id| !id.is_empty());
             self.copying = self.first_own.is_some();
+            self.dated = false;
+            self.old_times = false;
             self.turned = false;
             self.prompted = false;
             self.events.meter = Meter::default();
@@ -218,19 +239,43 @@ impl Rollout {
         Outcome::Mapped
     }
 
-    /// Whether the copy of the parent's history is over. The ordinal says so, or a turn whose id is younger than the
-    /// thread's (both begin with their time), or the clock.
-    fn is_own(&mut self, value: Value<'_>, payload: Value<'_>, timestamp: Option<&str>) -> bool {
-        let ordinal = count(value.get("ordinal"));
-        if let (Some(first), Some(ordinal)) = (self.first_own, ordinal) {
-            return ordinal >= first;
-        }
+    /// Whether the turn of a record began in this thread, where the record tells: by an id that is younger than the
+    /// thread's (both begin with their time), or, with other ids, by the time at which the turn began.
+    fn is_begun_here(&self, payload: Value<'_>) -> Option<bool> {
         let turn = payload.text_of("turn_id");
         if let (Some(turn), Some(session)) = (turn, &self.session)
             && has_time(&turn)
             && has_time(session)
         {
-            return *turn > **session;
+            return Some(*turn > **session);
+        }
+        let what = payload.text_of("type").unwrap_or_default();
+        let began = count(
+            payload
+                .get("started_at")
+                .filter(|_| BEGIN.contains(&&*what)),
+        )?;
+        Some(began * 1000 + FORK_MILLIS > millis(self.started_at.as_ref()?))
+    }
+
+    /// Whether the copy of the parent's history is over. The ordinal says so, or a turn that began in this thread, or
+    /// the clock. A long copy takes its time: where its turns tell when they began, the clock says nothing.
+    fn is_own(
+        &mut self,
+        value: Value<'_>,
+        begun_here: Option<bool>,
+        timestamp: Option<&str>,
+    ) -> bool {
+        let ordinal = count(value.get("ordinal"));
+        if let (Some(first), Some(ordinal)) = (self.first_own, ordinal) {
+            return ordinal >= first;
+        }
+        if let Some(begun_here) = begun_here {
+            self.dated |= !begun_here;
+            return begun_here;
+        }
+        if self.dated {
+            return false;
         }
         let (Some(time), Some(start)) = (timestamp, &self.started_at) else {
             return false;
@@ -242,6 +287,14 @@ impl Rollout {
         } else {
             apart > FORK_MILLIS
         }
+    }
+
+    /// Whether a record was written before the thread was there.
+    fn is_older(&self, timestamp: Option<&str>) -> bool {
+        let (Some(time), Some(start)) = (timestamp, &self.started_at) else {
+            return false;
+        };
+        millis(time) + FORK_MILLIS < millis(start)
     }
 
     /// Whether a record was written together with the file's first: a copy is, a second session is not.
