@@ -236,6 +236,16 @@ def test_a_late_notice_of_a_refusal_takes_back_no_answer() -> None:
     assert run.final_text == "Yes."
 
 
+def test_an_error_behind_the_last_result_that_no_turn_had_is_none_of_the_run() -> None:
+    words = "only prompt commands are supported in streaming mode"
+    behind = on_stream(
+        "result", subtype="error_during_execution", is_error=True, num_turns=0, total_cost_usd=0, errors=[words]
+    )
+    run = headrace.reduce(lines(init(), said(text("Done.")), result("Done."), behind))
+    assert (run.verdict.outcome, run.errors, run.cost_usd) == ("completed", [], 0.5)
+    assert headrace.reduce(lines(init(), said(text("So")), behind)).verdict.outcome == "failed"
+
+
 def test_an_answer_that_goes_on_with_a_refused_text_is_told_once() -> None:
     notice = on_stream(
         "system", subtype="model_refusal_fallback", fallback_model="m-2", retracted_message_uuids=["u-1", "u-2"]

@@ -109,6 +109,8 @@ API_EVENTS = frozenset(
 # model calls that only its totals have
 HELPERS = "helper calls that are not printed, such as titles, summaries and warm-ups"
 HELPERS_OR_EARLIER = HELPERS + ", or earlier runs of the session"
+#: what a result behind the last one says where a background task ended (up to 2.1.6): no turn has failed
+NO_TURN = "only prompt commands are supported in streaming mode"
 SAID = 8  # texts that a result may still repeat
 
 
@@ -520,6 +522,9 @@ class Mapper:
 
     def _result(self, value: dict[str, Any]) -> Outcome:
         stamp = self._stamp(value, None)
+        if not self.running and NO_TURN in as_list(value.get("errors")):
+            self.out.error(NO_TURN, stamp, fatal=False, notice=True)
+            return None
         self.out.session_state(stamp, sessionId=stamp.session_id)
         stamp.extra = anthropic.extra_of(value, "stop_reason")
         self._remember(None)

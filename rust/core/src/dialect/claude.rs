@@ -38,6 +38,9 @@ const PART: Outcome = Outcome::Ignored("part of a block");
 const AGAIN: Outcome = Outcome::Ignored("record again");
 const HARNESS_TEXT: Outcome = Outcome::Ignored("text of the harness");
 
+/// What a result behind the last one says where a background task ended (up to 2.1.6): no turn has failed.
+const NO_TURN: &str = "only prompt commands are supported in streaming mode";
+
 /// Record types that say nothing for events.
 const IGNORED: &[(&str, &str)] = &[
     ("rate_limit_event", "rate limit"),
@@ -911,6 +914,12 @@ impl Claude {
 
     fn result(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
         let mut stamp = stamp_of(value);
+        let errors = value.get("errors").into_iter();
+        let mut errors = errors.flat_map(|errors| errors.items());
+        if !self.running && errors.any(|error| error.is_text(NO_TURN)) {
+            out.notice(NO_TURN, &stamp);
+            return Outcome::Mapped;
+        }
         out.session_state(&[("sessionId", stamp.session_id.clone())], &stamp);
         stamp.extra = anthropic::extra_of(value, "stop_reason");
         self.remember(None, out);
