@@ -502,6 +502,11 @@ def test_what_the_parent_used_before_a_forks_first_turn_is_no_call_of_the_fork()
     assert (run["usage"]["calls"]["count"], run["usage"]["calls"]["prompt_tokens"]) == (1, 100)
 
 
+def test_a_sum_that_is_set_is_no_model_call() -> None:
+    run = reduce(*OPEN, counted(500, 0), *SAID, counted(600), counted(0, 0), counted(700), COMPLETE)
+    assert (run["usage"]["calls"]["count"], run["usage"]["calls"]["prompt_tokens"]) == (2, 200)
+
+
 def test_what_a_resumed_thread_had_used_is_told_to_its_client_and_is_no_call() -> None:
     def used(total: int, last: int) -> dict[str, Any]:
         usage = {"total": {"inputTokens": total}, "last": {"inputTokens": last}}

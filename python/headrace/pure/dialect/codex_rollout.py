@@ -45,6 +45,7 @@ _TOLD = {
 #: events by which a turn begins
 _BEGIN = ("task_started", "turn_started")
 _CHUNKS = {"user_message": ev.USER, "agent_message": ev.MESSAGE, "agent_reasoning": ev.THOUGHT}
+_TIME = 13  # characters of a UUID of version 7 that are its time
 _FORK_MILLIS = 1000  # a copied history is written within this time
 
 
@@ -160,11 +161,11 @@ class Mapper:
         return None
 
     def _is_begun_here(self, payload: dict[str, Any]) -> bool | None:
-        """Whether the turn of a record began in this thread, where the record tells: by an id that is younger than the
+        """Whether the turn of a record began in this thread, where the record tells: by an id that is no older than the
         thread's (both begin with their time), or, with other ids, by the time at which the turn began."""
         turn = shapes.text(payload.get("turn_id"))
         if turn is not None and _has_time(turn) and self.session is not None and _has_time(self.session):
-            return turn > self.session
+            return turn[:_TIME] >= self.session[:_TIME]
         began = count(payload.get("started_at")) if payload.get("type") in _BEGIN else None
         if began is None or self.started_at is None:
             return None

@@ -48,6 +48,8 @@ const TYPES: &[&str] = &[
 ];
 /// A copied history is written within this time.
 const FORK_MILLIS: i64 = 1000;
+/// Characters of a UUID of version 7 that are its time.
+const TIME: usize = 13;
 /// Events by which a turn begins.
 const BEGIN: [&str; 2] = ["task_started", "turn_started"];
 
@@ -239,7 +241,7 @@ impl Rollout {
         Outcome::Mapped
     }
 
-    /// Whether the turn of a record began in this thread, where the record tells: by an id that is younger than the
+    /// Whether the turn of a record began in this thread, where the record tells: by an id that is no older than the
     /// thread's (both begin with their time), or, with other ids, by the time at which the turn began.
     fn is_begun_here(&self, payload: Value<'_>) -> Option<bool> {
         let turn = payload.text_of("turn_id");
@@ -247,7 +249,7 @@ impl Rollout {
             && has_time(&turn)
             && has_time(session)
         {
-            return Some(*turn > **session);
+            return Some(turn[..TIME] >= session[..TIME]);
         }
         let what = payload.text_of("type").unwrap_or_default();
         let began = count(
