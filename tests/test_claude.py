@@ -246,6 +246,15 @@ def test_an_error_behind_the_last_result_that_no_turn_had_is_none_of_the_run() -
     assert headrace.reduce(lines(init(), said(text("So")), behind)).verdict.outcome == "failed"
 
 
+@pytest.mark.parametrize("before", [[], [said(text("I see."))], [said(text('{"n": [5, "\\u00e9"]}'))]])
+def test_a_structured_answer_is_the_final_text_though_the_result_does_not_repeat_it(before: list[Any]) -> None:
+    answer = {"n": [5, "\u00e9"]}
+    run = headrace.reduce(lines(init(), *before, result("", structured_output=answer)))
+    assert json.loads(run.final_text or "") == answer
+    assert len(run.texts) == (2 if "I see." in run.texts else 1)
+    assert headrace.reduce(lines(init(), result("", structured_output=None))).texts == []
+
+
 def test_an_answer_that_goes_on_with_a_refused_text_is_told_once() -> None:
     notice = on_stream(
         "system", subtype="model_refusal_fallback", fallback_model="m-2", retracted_message_uuids=["u-1", "u-2"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import event as ev
+from .. import json
 from ..emit import Emitter, count, price
 from ..event import Stamp
 from ..record import Record
@@ -284,7 +285,7 @@ class Mapper:
         if kind == "user":
             return self._user(value)
         if kind == "result":
-            return self._result(value)
+            return self._result(value, record)
         if kind == "system":
             return self._system(value)
         if kind == "control_request":
@@ -520,7 +521,7 @@ class Mapper:
 
     # ------------------------------------------------------------ results
 
-    def _result(self, value: dict[str, Any]) -> Outcome:
+    def _result(self, value: dict[str, Any], record: Record) -> Outcome:
         stamp = self._stamp(value, None)
         if not self.running and NO_TURN in as_list(value.get("errors")):
             self.out.error(NO_TURN, stamp, fatal=False, notice=True)
@@ -532,6 +533,9 @@ class Mapper:
         self.before = {}
         answer = as_text(value.get("result")) or ""
         failed = value.get("is_error") is True
+        if not answer and not failed and value.get("structured_output") is not None:
+            # before the result repeated it
+            answer = (json.member(record.raw, "structured_output") or b"").decode("utf-8", "replace")
         # 2.1.50 prints an error in the middle of a run with is_error false, and a person's interrupt alike
         if failed or (value.get("subtype") == "error_during_execution" and not self.interrupted):
             self._report(value, answer, stamp)

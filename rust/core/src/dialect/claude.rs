@@ -925,8 +925,16 @@ impl Claude {
         self.remember(None, out);
         out.commit(None);
         self.before.clear();
-        let answer = value.text_of("result").unwrap_or_default();
+        let mut answer = value.text_of("result").unwrap_or_default();
         let failed = is_true(value.get("is_error"));
+        let structured = value.get("structured_output");
+        if let Some(structured) = structured.filter(|value| !value.is_null())
+            && answer.is_empty()
+            && !failed
+        {
+            // before the result repeated it
+            answer = str::from_utf8(structured.raw()).unwrap_or_default().into();
+        }
         let subtype = value.text_of("subtype");
         // 2.1.50 prints an error in the middle of a run with is_error false, and a person's interrupt alike
         let broken = subtype.as_deref() == Some("error_during_execution") && !self.interrupted;
