@@ -246,6 +246,14 @@ def test_an_error_behind_the_last_result_that_no_turn_had_is_none_of_the_run() -
     assert headrace.reduce(lines(init(), said(text("So")), behind)).verdict.outcome == "failed"
 
 
+@pytest.mark.parametrize(
+    ("reason", "outcome"), [("api_error", "failed"), ("blocking_limit", "limit"), ("hook_stopped", "completed")]
+)
+def test_a_turn_that_died_is_not_completed_though_the_result_does_not_flag_it(reason: str, outcome: str) -> None:
+    run = headrace.reduce(lines(init(), said(text("So far.")), result("So far.", terminal_reason=reason)))
+    assert run.verdict.outcome == outcome
+
+
 @pytest.mark.parametrize("before", [[], [said(text("I see."))], [said(text('{"n": [5, "\\u00e9"]}'))]])
 def test_a_structured_answer_is_the_final_text_though_the_result_does_not_repeat_it(before: list[Any]) -> None:
     answer = {"n": [5, "\u00e9"]}

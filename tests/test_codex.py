@@ -520,3 +520,19 @@ def test_what_a_resumed_thread_had_used_is_told_to_its_client_and_is_no_call() -
     run = reduce(used(900, 90), turned("started"), said, used(1000, 100), turned("completed", status="completed"))
     usage = run["usage"]
     assert (usage["calls"]["count"], usage["calls"]["prompt_tokens"], usage["run"]["prompt_tokens"]) == (1, 100, 1000)
+
+
+def test_turns_that_were_rolled_back_are_no_part_of_the_conversation() -> None:
+    def plain(prompt: str, answer: str) -> list[dict[str, Any]]:
+        return [message("user", prompt), event("user_message", message=prompt), message("assistant", answer)]
+
+    back = event("thread_rolled_back", num_turns=2)
+    steered = [*turn("t-2", "P2", "A2", 200)[:4], event("user_message", message="No, so."), counted(200)]
+    told = [*turn("t-1", "P1", "A1", 100), *steered, *turn("t-3", "P3", "A3", 300), back]
+    old = [*plain("P1", "A1"), *plain("P2", "A2"), *plain("P3", "A3"), back]
+    for records, calls in ((told, 3), (old, 0)):
+        run = reduce(logged("session_meta", id=THREAD), *records, *turn("t-4", "P2, again.", "A4", 400))
+        said = [(message["role"], message["text"]) for message in run["messages"]]
+        assert said == [("user", "P1"), ("assistant", "A1"), ("user", "P2, again."), ("assistant", "A4")]
+        assert (run["texts"], run["usage"]["calls"]["count"]) == (["A1", "A4"], calls + 1)
+    assert reduce(logged("session_meta", id=THREAD), *told)["final_text"] == "A1"

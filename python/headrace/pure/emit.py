@@ -93,6 +93,7 @@ class Emitter:
         self._calls: dict[str, Call] = {}  # by key: the id, unless the mapper gives one
         self._call_count = 0
         self._turn = 0
+        self._holding = False  # nothing that was said is forgotten
         self._usages: dict[str, str] = {}  # what was last said of each model call
         self._over = False  # a turn or a run has ended, and none begun since
         self._told_start = False  # the start of the next turn was told, with the first record of its process
@@ -187,10 +188,24 @@ class Emitter:
     def commit(self, thread: str | None) -> None:
         """Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more."""
         self.close(thread)
-        said = self._thread(thread)
-        for log in said.logs.values():
-            log.blocks.clear()
-        said.attempt.clear()
+        self.settle_closed(thread)
+
+    def hold(self) -> None:
+        """From here on what was said can be taken back as far as to any ``mark``, whatever was closed since."""
+        self._holding = True
+
+    def mark(self, thread: str | None) -> list[int]:
+        """How far the thread's texts are, while they are held."""
+        return [len(log.blocks) for log in self._thread(thread).logs.values()]
+
+    def rewind(self, mark: list[int], stamp: Stamp) -> None:
+        """Takes back what the stamp's thread said since the mark."""
+        for kind, count in zip(ev.CHUNKS, mark, strict=True):
+            log = self._log(kind, stamp.parent)
+            gone = log.blocks[count:]
+            self.take_back(kind, sum(len(block.text) for block in gone), stamp)
+            del log.blocks[count:]
+            log.open = {key: block for key, block in log.open.items() if block not in gone}
 
     def abandon(self, thread: str | None, stamp: Stamp) -> None:
         """A retry takes back the attempt: its texts and thoughts go, its calls without a result have failed."""
@@ -518,6 +533,8 @@ class Emitter:
 
     def _settle_first(self, log: TextLog) -> None:
         """Forgets the blocks before the first open one: nothing can change them any more."""
+        if self._holding:
+            return
         still_open = {block.number for block in log.open.values()}
         while log.blocks and log.blocks[0].number not in still_open:
             del log.blocks[0]

@@ -129,6 +129,9 @@ pub const NAMELESS: &str = "tool:";
 /// More room is not kept.
 const MAX_SPARE: usize = 1 << 20;
 
+/// How far the texts of a thread are, by kind.
+pub type Mark = [usize; 3];
+
 const TEXT_KINDS: [Kind; 3] = [Kind::Message, Kind::Thought, Kind::User];
 
 #[derive(Default, Deserialize, Serialize)]
@@ -169,6 +172,8 @@ pub struct Memory {
     calls: HashMap<String, CallState>,
     call_count: u32,
     turn: u32,
+    /// Nothing that was said is forgotten.
+    holding: bool,
     usages: HashMap<String, Box<[u8]>>,
     session: Vec<(Cow<'static, str>, String)>,
     /// A turn or a run has ended, and none begun since.
@@ -193,6 +198,7 @@ impl Memory {
             calls: HashMap::new(),
             call_count: 0,
             turn: 0,
+            holding: false,
             usages: HashMap::new(),
             session: Vec::new(),
             over: false,
@@ -613,6 +619,9 @@ impl<'s> Emitter<'s> {
 
     /// Forgets the blocks before the first open one: nothing can change them any more.
     fn settle_first(&mut self, thread: usize, kind: Kind) {
+        if self.memory.holding {
+            return;
+        }
         let TextLog { blocks, open } = self.log(thread, kind);
         let first = open.iter().map(|(_, _, at)| *at).min();
         let first = first.unwrap_or(blocks.len());
@@ -634,12 +643,31 @@ impl<'s> Emitter<'s> {
     /// Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more.
     pub fn commit(&mut self, thread: Option<&str>) {
         self.close(thread);
+        self.settle_closed(thread);
+    }
+
+    /// From here on what was said can be taken back as far as to any [`mark`](Self::mark), whatever was closed since.
+    pub fn hold(&mut self) {
+        self.memory.holding = true;
+    }
+
+    /// How far the thread's texts are, while they are held.
+    pub fn mark(&mut self, thread: Option<&str>) -> Mark {
         let thread = self.memory.thread(thread);
-        for kind in TEXT_KINDS {
-            let count = self.log(thread, kind).blocks.len();
-            self.memory.forget(thread, kind, count);
+        TEXT_KINDS.map(|kind| self.log(thread, kind).blocks.len())
+    }
+
+    /// Takes back what the stamp's thread said since the mark.
+    pub fn rewind(&mut self, mark: Mark, stamp: &Stamp<'_>) {
+        let thread = self.memory.thread(stamp.thread());
+        for (kind, count) in TEXT_KINDS.into_iter().zip(mark) {
+            let gone = self.log(thread, kind).blocks.iter().skip(count);
+            let chars = gone.map(|block| block.text.chars().count()).sum();
+            self.take_back(kind, chars, stamp);
+            let log = self.log(thread, kind);
+            log.blocks.truncate(count);
+            log.open.retain(|(_, _, at)| *at < count);
         }
-        self.memory.threads[thread].attempt.clear();
     }
 
     /// A retry takes back the attempt: its texts and thoughts go, its calls without a result have failed.

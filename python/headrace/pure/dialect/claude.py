@@ -96,6 +96,22 @@ SYSTEM = frozenset(
     }
 )
 ABORTS = frozenset({"aborted_streaming", "aborted_tools"})
+#: terminal reasons of turns that died, whatever else the result says (2.1.207)
+DEAD = frozenset(
+    {
+        "api_error",
+        "blocking_limit",
+        "budget_exhausted",
+        "image_error",
+        "malformed_tool_use_exhausted",
+        "model_error",
+        "prompt_too_long",
+        "rapid_refill_breaker",
+        "structured_output_retry_exhausted",
+        "tool_deferred_unavailable",
+        "turn_setup_failed",
+    }
+)
 
 API_EVENTS = frozenset(
     {
@@ -570,7 +586,7 @@ class Mapper:
             return "limit"  # before 2.1.112 is_error was false here
         if reason in ABORTS or (subtype == "error_during_execution" and self.interrupted):
             return "cancelled"
-        if failed or subtype.startswith("error"):
+        if failed or subtype.startswith("error") or reason in DEAD:
             capped = self.capped or anthropic.is_limit((value.get("api_error"), reason), answer)
             return "limit" if capped else "failed"
         if reason == "tool_deferred":

@@ -78,10 +78,13 @@ class Mapper:
         self.old_times = False  # the copy kept its times
         self.turned = False  # the file has records of turns
         self.prompted = False  # a turn is open that a prompt began (no turn records)
+        self.mark: list[int] | None = None  # how far the texts were when a turn began that has no prompt yet
+        self.turns: list[list[int]] = []  # the same of the turns that have one
         self.events = Events(out)
         self.responses = Responses(out)
 
     def map(self, record: Record) -> Outcome:
+        self.out.hold()
         value = record.value
         kind, payload = value.get("type"), value.get("payload")
         stamp = Stamp(session_id=self.session, timestamp=ev.iso(value.get("timestamp")), model=self.model)
@@ -149,6 +152,7 @@ class Mapper:
             self.copying = self.first_own is not None
             self.dated = self.old_times = False
             self.turned = self.prompted = False
+            self.mark, self.turns = None, []
             self.events.meter = shapes.Meter()
         stamp.session_id = thread
         stamp.extra = None if parent is None else {"parentThreadId": parent}
@@ -214,8 +218,11 @@ class Mapper:
         if prompt and not self.turned and not self.prompted:
             # without records of turns a prompt begins one; several in a row are one
             self.responses.start()
+            self.mark = self.out.mark(None)
             self.out.next_turn()
             self.out.state("turn", stamp, phase="start")
+        if prompt:
+            self._asked()
         self.prompted = prompt or (self.prompted and item.get("role") in ("user", "developer"))
         return self.responses.map(item, stamp)
 
@@ -223,6 +230,8 @@ class Mapper:
         kind = msg.get("type")
         if not isinstance(kind, str):
             return UNKNOWN
+        if kind == "user_message":
+            self._asked()
         if kind in _CHUNKS:
             text = shapes.text(msg.get("text" if kind == "agent_reasoning" else "message"))
             return self._said(_CHUNKS[kind], [text or ""], stamp)
@@ -238,7 +247,10 @@ class Mapper:
             return self._ended(CALL_KINDS[head], head, item, shapes.text(msg.get("call_id")), stamp)
         if kind == "task_started":
             self.turned = True
+            self.mark = self.out.mark(None)
             self.responses.start()
+        if kind == "thread_rolled_back":
+            return self._roll_back(count(msg.get("num_turns")) or 0, stamp)
         self.events.said = self.responses.said
         return self.events.map(msg, stamp)
 
@@ -268,7 +280,28 @@ class Mapper:
             phase = shapes.text(item.get("phase"))
             stamp.extra = None if phase is None else {"phase": phase}
             return self._said(ev.MESSAGE, shapes.text_of(item.get("content")), stamp)
-        return self._said(ev.USER, shapes.text_of(item.get("content")), stamp) if kind == "user" else UNKNOWN
+        if kind != "user":
+            return UNKNOWN
+        self._asked()
+        return self._said(ev.USER, shapes.text_of(item.get("content")), stamp)
+
+    def _asked(self) -> None:
+        """A person's words: those that steer a turn begin none."""
+        if self.mark is not None:
+            self.turns.append(self.mark)
+            self.mark = None
+
+    def _roll_back(self, turns: int, stamp: Stamp) -> Outcome:
+        """The thread goes on as if its last turns had not been: what was said in them is taken back. Their calls and
+        what they used stay, for that happened."""
+        if turns <= 0 or not self.turns:
+            return "rollback"
+        gone = self.turns[-turns:]
+        del self.turns[-turns:]
+        self.out.rewind(gone[0], stamp)
+        self.responses.start()
+        self.mark = None
+        return None
 
     def _ended(self, kind: str, name: str, item: shapes.Item, call_id: str | None, stamp: Stamp) -> Outcome:
         """How a call ended, in structure: better than its output in text, which may have come before."""

@@ -106,6 +106,20 @@ const SYSTEM: [&str; 9] = [
     "task_started",
     "compact_boundary",
 ];
+/// Terminal reasons of turns that died, whatever else the result says (2.1.207).
+const DEAD: [&str; 11] = [
+    "api_error",
+    "blocking_limit",
+    "budget_exhausted",
+    "image_error",
+    "malformed_tool_use_exhausted",
+    "model_error",
+    "prompt_too_long",
+    "rapid_refill_breaker",
+    "structured_output_retry_exhausted",
+    "tool_deferred_unavailable",
+    "turn_setup_failed",
+];
 const API_EVENTS: [&str; 6] = [
     "message_start",
     "content_block_start",
@@ -1002,7 +1016,10 @@ impl Claude {
         if aborted || &*subtype == "error_during_execution" && self.interrupted {
             return "cancelled";
         }
-        if failed || subtype.starts_with("error") {
+        let dead = reason
+            .as_deref()
+            .is_some_and(|reason| DEAD.contains(&reason));
+        if failed || subtype.starts_with("error") || dead {
             let codes = [value.text_of("api_error"), reason];
             return match self.capped || anthropic::is_limit(codes, answer) {
                 true => "limit",

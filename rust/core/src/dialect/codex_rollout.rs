@@ -12,7 +12,7 @@ use super::codex_events::{Agents, Events, call_kind};
 use super::codex_responses::{Family, Responses, is_prompt, phase_of, response_sign};
 use super::codex_shapes::{self as shapes, Item, Meter, What, other_item};
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all};
-use crate::emit::Emitter;
+use crate::emit::{Emitter, Mark};
 use crate::event::{Kind, Stamp, State, iso, millis};
 use crate::json::{Text, Value};
 use crate::number::count;
@@ -105,6 +105,10 @@ struct Rollout {
     turned: bool,
     /// A prompt came, and nothing of the agent since (no turn records).
     prompted: bool,
+    /// How far the texts were when a turn began that has no prompt yet.
+    mark: Option<Mark>,
+    /// The same of the turns that have one.
+    turns: Vec<Mark>,
     events: Events,
     agents: Agents,
     responses: Responses,
@@ -112,6 +116,7 @@ struct Rollout {
 
 impl Mapper for Rollout {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
+        out.hold();
         let value = record.value();
         let mut stamp = Stamp {
             session_id: self.session.clone().map(Text::from),
@@ -225,6 +230,8 @@ impl Rollout {
             self.old_times = false;
             self.turned = false;
             self.prompted = false;
+            self.mark = None;
+            self.turns.clear();
             self.events.meter = Meter::default();
         }
         stamp.session_id = thread.clone();
@@ -328,8 +335,12 @@ impl Rollout {
         if prompt && !self.turned && !self.prompted {
             // without records of turns a prompt begins one; several in a row are one
             self.responses.start();
+            self.mark = Some(out.mark(None));
             out.next_turn();
             out.state(State::new("turn").with("phase", "start"), &stamp);
+        }
+        if prompt {
+            self.asked();
         }
         let role = item.text_of("role");
         let still = matches!(role.as_deref(), Some("user" | "developer"));
@@ -341,6 +352,9 @@ impl Rollout {
         let Some(kind) = msg.text_of("type") else {
             return Outcome::Unknown;
         };
+        if &*kind == "user_message" {
+            self.asked();
+        }
         let chunk = match &*kind {
             "user_message" => Some((Kind::User, "message")),
             "agent_message" => Some((Kind::Message, "message")),
@@ -361,7 +375,12 @@ impl Rollout {
             "user_message_begin" => return Outcome::Ignored("begin of a message"),
             "task_started" => {
                 self.turned = true;
+                self.mark = Some(out.mark(None));
                 self.responses.start();
+            }
+            "thread_rolled_back" => {
+                let turns = count(msg.get("num_turns")).unwrap_or_default();
+                return self.roll_back(turns, &stamp, out);
             }
             "dynamic_tool_call_response" => {
                 let (name, id) = ("dynamic_tool_call".into(), msg.text_of("call_id"));
@@ -440,9 +459,32 @@ impl Rollout {
                 stamp.extra = phase_of(item);
                 self.said(Kind::Message, content(), &stamp, out)
             }
-            What::User => self.said(Kind::User, content(), &stamp, out),
+            What::User => {
+                self.asked();
+                self.said(Kind::User, content(), &stamp, out)
+            }
             _ => Outcome::Unknown,
         }
+    }
+
+    /// A person's words: those that steer a turn begin none.
+    fn asked(&mut self) {
+        self.turns.extend(self.mark.take());
+    }
+
+    /// The thread goes on as if its last turns had not been: what was said in them is taken back. Their calls and what
+    /// they used stay, for that happened.
+    fn roll_back(&mut self, turns: i64, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let turns = usize::try_from(turns).unwrap_or_default();
+        let first = self.turns.len().saturating_sub(turns);
+        let Some(mark) = self.turns.get(first) else {
+            return Outcome::Ignored("rollback");
+        };
+        out.rewind(*mark, stamp);
+        self.turns.truncate(first);
+        self.responses.start();
+        self.mark = None;
+        Outcome::Mapped
     }
 
     /// How a call ended, in structure: better than its output in text, which may have come before.
