@@ -246,6 +246,14 @@ def test_an_error_behind_the_last_result_that_no_turn_had_is_none_of_the_run() -
     assert headrace.reduce(lines(init(), said(text("So")), behind)).verdict.outcome == "failed"
 
 
+def test_a_call_that_stepped_aside_is_not_over() -> None:
+    aside = answered("toolu_1", "Still running.", tool_use_result={"detachedToolCall": True})
+    run = headrace.reduce(
+        lines(init(), said(call("toolu_1", "WebFetch")), aside, said(text("Later.")), result("Later."))
+    )
+    assert (run.tool_calls[0]["ok"], run.tool_calls[0]["status"]) == (None, "in_progress")
+
+
 @pytest.mark.parametrize(
     ("reason", "outcome"), [("api_error", "failed"), ("blocking_limit", "limit"), ("hook_stopped", "completed")]
 )

@@ -188,11 +188,13 @@ def has_failed(block: dict[str, Any], raw: Any) -> bool:
 def tool_result(out: Emitter, call_id: str, block: dict[str, Any], raw: Any, stamp: Stamp) -> None:
     """A tool_result block; ``raw`` is its structured twin (None: not printed)."""
     failed = has_failed(block, raw)
+    # a call that stepped aside for what a person said goes on, and its result is told in another turn (2.1.332)
+    detached = isinstance(raw, dict) and raw.get("detachedToolCall") is True
     diffs, places = patch_of(raw)
     out.update(
         call_id,
         stamp,
-        status="failed" if failed else "completed",
+        status="failed" if failed else "in_progress" if detached else "completed",
         content=content_of(block.get("content")) + diffs,
         locations=places,
         duration_ms=_duration(raw),

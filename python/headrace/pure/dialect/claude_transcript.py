@@ -285,7 +285,7 @@ class Mapper:
             # pieces of one text, as gateways print them, lie on lines that follow each other
             self.out.delta(anthropic.TEXTS[kind], key, as_text(content.get(kind)) or "", stamp)
             return [(anthropic.TEXTS[kind], key)]
-        elif kind in anthropic.CALLS and isinstance(content.get("id"), str):
+        if kind in anthropic.CALLS and isinstance(content.get("id"), str):
             arguments = content.get("input")
             prompt = arguments.get("prompt") if isinstance(arguments, dict) else None
             if content.get("name") in ("Task", "Agent") and isinstance(prompt, str):
@@ -293,8 +293,7 @@ class Mapper:
             self.out.call(content["id"], as_text(content.get("name")), arguments, stamp, twin=True)
             self._show(self.plan.call(content), stamp)
             return [(ev.TOOL_CALL, ev.clean(content["id"]))]
-        else:
-            anthropic.other_block(self.out, content, stamp)
+        anthropic.other_block(self.out, content, stamp)
         return []
 
     def _retract(self, uuids: Any, stamp: Stamp) -> None:

@@ -288,7 +288,13 @@ pub(super) fn tool_result(
     stamp: &Stamp<'_>,
     out: &mut Emitter<'_>,
 ) {
-    let failed = has_failed(block, raw);
+    // a call that stepped aside for what a person said goes on, and its result is told in another turn (2.1.332)
+    let detached = raw.is_some_and(|raw| is_true(raw.get("detachedToolCall")));
+    let status = match (has_failed(block, raw), detached) {
+        (true, _) => "failed",
+        (false, true) => "in_progress",
+        (false, false) => "completed",
+    };
     let (diffs, places) = patch_of(raw);
     let mut content = content_of(block.get("content"));
     content.extend(diffs);
@@ -296,7 +302,7 @@ pub(super) fn tool_result(
         content,
         locations: places,
         raw_output: raw.map(Data::Wire),
-        ..Update::new(id, Some(if failed { "failed" } else { "completed" }))
+        ..Update::new(id, Some(status))
     };
     update.facts.duration_ms = duration(raw);
     out.update(update, stamp);
