@@ -93,7 +93,7 @@ class Emitter:
         self._calls: dict[str, Call] = {}  # by key: the id, unless the mapper gives one
         self._call_count = 0
         self._turn = 0
-        self._holding = False  # nothing that was said is forgotten
+        self._told: dict[str, int] | None = None  # characters that the main agent said, by kind, for `rewind`
         self._usages: dict[str, str] = {}  # what was last said of each model call
         self._over = False  # a turn or a run has ended, and none begun since
         self._told_start = False  # the start of the next turn was told, with the first record of its process
@@ -190,22 +190,18 @@ class Emitter:
         self.close(thread)
         self.settle_closed(thread)
 
-    def hold(self) -> None:
-        """From here on what was said can be taken back as far as to any ``mark``, whatever was closed since."""
-        self._holding = True
+    def mark(self) -> dict[str, int]:
+        """How much the main agent has said so far, for ``rewind``: of what came after the first call of this."""
+        if self._told is None:
+            self._told = dict.fromkeys(ev.CHUNKS, 0)
+        return self._told.copy()
 
-    def mark(self, thread: str | None) -> list[int]:
-        """How far the thread's texts are, while they are held."""
-        return [len(log.blocks) for log in self._thread(thread).logs.values()]
-
-    def rewind(self, mark: list[int], stamp: Stamp) -> None:
-        """Takes back what the stamp's thread said since the mark."""
-        for kind, count in zip(ev.CHUNKS, mark, strict=True):
-            log = self._log(kind, stamp.parent)
-            gone = log.blocks[count:]
-            self.take_back(kind, sum(len(block.text) for block in gone), stamp)
-            del log.blocks[count:]
-            log.open = {key: block for key, block in log.open.items() if block not in gone}
+    def rewind(self, mark: dict[str, int], stamp: Stamp) -> None:
+        """Takes back what the main agent said since the mark, though it was committed."""
+        self.commit(None)
+        for kind, told in self.mark().items():
+            if told > mark[kind]:
+                self._chunk(kind, 0, "", told - mark[kind], stamp)
 
     def abandon(self, thread: str | None, stamp: Stamp) -> None:
         """A retry takes back the attempt: its texts and thoughts go, its calls without a result have failed."""
@@ -533,8 +529,6 @@ class Emitter:
 
     def _settle_first(self, log: TextLog) -> None:
         """Forgets the blocks before the first open one: nothing can change them any more."""
-        if self._holding:
-            return
         still_open = {block.number for block in log.open.values()}
         while log.blocks and log.blocks[0].number not in still_open:
             del log.blocks[0]
@@ -592,6 +586,8 @@ class Emitter:
         event = self._event({"sessionUpdate": kind, "content": ev.text_block(text)}, stamp)
         event.block = number
         event.retract = retract
+        if self._told is not None and stamp.parent is None:
+            self._told[kind] += len(text) - retract
         self.sink(event)
 
     def _flush_halves(self, kind: str, log: TextLog) -> None:

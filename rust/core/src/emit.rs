@@ -129,7 +129,7 @@ pub const NAMELESS: &str = "tool:";
 /// More room is not kept.
 const MAX_SPARE: usize = 1 << 20;
 
-/// How far the texts of a thread are, by kind.
+/// How many characters the main agent has said, by kind.
 pub type Mark = [usize; 3];
 
 const TEXT_KINDS: [Kind; 3] = [Kind::Message, Kind::Thought, Kind::User];
@@ -172,8 +172,8 @@ pub struct Memory {
     calls: HashMap<String, CallState>,
     call_count: u32,
     turn: u32,
-    /// Nothing that was said is forgotten.
-    holding: bool,
+    /// Counted from the first call of [`Emitter::mark`] on.
+    told: Option<Mark>,
     usages: HashMap<String, Box<[u8]>>,
     session: Vec<(Cow<'static, str>, String)>,
     /// A turn or a run has ended, and none begun since.
@@ -198,7 +198,7 @@ impl Memory {
             calls: HashMap::new(),
             call_count: 0,
             turn: 0,
-            holding: false,
+            told: None,
             usages: HashMap::new(),
             session: Vec::new(),
             over: false,
@@ -275,6 +275,12 @@ impl Memory {
                 self.spare = block.text;
             }
         }
+    }
+
+    /// What is counted of a text of the main agent's, if it is.
+    fn told(&mut self, kind: Kind, stamp: &Stamp<'_>) -> Option<&mut usize> {
+        let told = self.told.as_mut()?;
+        stamp.thread().is_none().then(|| &mut told[kind as usize])
     }
 
     #[inline]
@@ -619,9 +625,6 @@ impl<'s> Emitter<'s> {
 
     /// Forgets the blocks before the first open one: nothing can change them any more.
     fn settle_first(&mut self, thread: usize, kind: Kind) {
-        if self.memory.holding {
-            return;
-        }
         let TextLog { blocks, open } = self.log(thread, kind);
         let first = open.iter().map(|(_, _, at)| *at).min();
         let first = first.unwrap_or(blocks.len());
@@ -646,27 +649,20 @@ impl<'s> Emitter<'s> {
         self.settle_closed(thread);
     }
 
-    /// From here on what was said can be taken back as far as to any [`mark`](Self::mark), whatever was closed since.
-    pub fn hold(&mut self) {
-        self.memory.holding = true;
+    /// How much the main agent has said so far, for [`rewind`](Self::rewind): of what came after the first call of this.
+    pub fn mark(&mut self) -> Mark {
+        *self.memory.told.get_or_insert_default()
     }
 
-    /// How far the thread's texts are, while they are held.
-    pub fn mark(&mut self, thread: Option<&str>) -> Mark {
-        let thread = self.memory.thread(thread);
-        TEXT_KINDS.map(|kind| self.log(thread, kind).blocks.len())
-    }
-
-    /// Takes back what the stamp's thread said since the mark.
+    /// Takes back what the main agent said since the mark, though it was committed.
     pub fn rewind(&mut self, mark: Mark, stamp: &Stamp<'_>) {
-        let thread = self.memory.thread(stamp.thread());
-        for (kind, count) in TEXT_KINDS.into_iter().zip(mark) {
-            let gone = self.log(thread, kind).blocks.iter().skip(count);
-            let chars = gone.map(|block| block.text.chars().count()).sum();
-            self.take_back(kind, chars, stamp);
-            let log = self.log(thread, kind);
-            log.blocks.truncate(count);
-            log.open.retain(|(_, _, at)| *at < count);
+        self.commit(None);
+        let told = self.mark();
+        for kind in TEXT_KINDS {
+            let gone = told[kind as usize].saturating_sub(mark[kind as usize]);
+            if gone > 0 {
+                self.chunk(kind, 0, "", gone, stamp);
+            }
         }
     }
 
@@ -1167,6 +1163,12 @@ impl<'s> Emitter<'s> {
     }
 
     fn say_later_again(&mut self, thread: usize, kind: Kind, at: usize, stamp: &Stamp<'_>) {
+        if self.memory.told.is_some() {
+            let again = self.later_chars(thread, kind, at);
+            if let Some(told) = self.memory.told(kind, stamp) {
+                *told = told.saturating_add(again);
+            }
+        }
         let blocks = &self.memory.threads[thread].logs[kind as usize].blocks;
         for block in &blocks[at + 1..] {
             if !block.text.is_empty() {
@@ -1186,6 +1188,11 @@ impl<'s> Emitter<'s> {
     }
 
     fn chunk(&mut self, kind: Kind, block: u32, text: &str, retract: usize, stamp: &Stamp<'_>) {
+        if let Some(told) = self.memory.told(kind, stamp) {
+            *told = told
+                .saturating_add(text.chars().count())
+                .saturating_sub(retract);
+        }
         let chunk = Chunk {
             kind,
             content: Content::Text(text),

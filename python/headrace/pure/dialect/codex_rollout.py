@@ -78,13 +78,12 @@ class Mapper:
         self.old_times = False  # the copy kept its times
         self.turned = False  # the file has records of turns
         self.prompted = False  # a turn is open that a prompt began (no turn records)
-        self.mark: list[int] | None = None  # how far the texts were when a turn began that has no prompt yet
-        self.turns: list[list[int]] = []  # the same of the turns that have one
+        self.mark: dict[str, int] | None = None  # how far the texts were when a turn began that has no prompt yet
+        self.turns: list[dict[str, int]] = []  # the same of the turns that have one
         self.events = Events(out)
         self.responses = Responses(out)
 
     def map(self, record: Record) -> Outcome:
-        self.out.hold()
         value = record.value
         kind, payload = value.get("type"), value.get("payload")
         stamp = Stamp(session_id=self.session, timestamp=ev.iso(value.get("timestamp")), model=self.model)
@@ -218,7 +217,7 @@ class Mapper:
         if prompt and not self.turned and not self.prompted:
             # without records of turns a prompt begins one; several in a row are one
             self.responses.start()
-            self.mark = self.out.mark(None)
+            self.mark = self.out.mark()
             self.out.next_turn()
             self.out.state("turn", stamp, phase="start")
         if prompt:
@@ -247,7 +246,7 @@ class Mapper:
             return self._ended(CALL_KINDS[head], head, item, shapes.text(msg.get("call_id")), stamp)
         if kind == "task_started":
             self.turned = True
-            self.mark = self.out.mark(None)
+            self.mark = self.out.mark()
             self.responses.start()
         if kind == "thread_rolled_back":
             return self._roll_back(count(msg.get("num_turns")) or 0, stamp)

@@ -116,7 +116,6 @@ struct Rollout {
 
 impl Mapper for Rollout {
     fn map(&mut self, record: &Record<'_>, out: &mut Emitter<'_>) -> Outcome {
-        out.hold();
         let value = record.value();
         let mut stamp = Stamp {
             session_id: self.session.clone().map(Text::from),
@@ -335,7 +334,7 @@ impl Rollout {
         if prompt && !self.turned && !self.prompted {
             // without records of turns a prompt begins one; several in a row are one
             self.responses.start();
-            self.mark = Some(out.mark(None));
+            self.mark = Some(out.mark());
             out.next_turn();
             out.state(State::new("turn").with("phase", "start"), &stamp);
         }
@@ -375,7 +374,7 @@ impl Rollout {
             "user_message_begin" => return Outcome::Ignored("begin of a message"),
             "task_started" => {
                 self.turned = true;
-                self.mark = Some(out.mark(None));
+                self.mark = Some(out.mark());
                 self.responses.start();
             }
             "thread_rolled_back" => {
