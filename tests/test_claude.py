@@ -236,6 +236,70 @@ def test_a_late_notice_of_a_refusal_takes_back_no_answer() -> None:
     assert run.final_text == "Yes."
 
 
+def test_an_error_behind_the_last_result_that_no_turn_had_is_none_of_the_run() -> None:
+    words = "only prompt commands are supported in streaming mode"
+    behind = on_stream(
+        "result", subtype="error_during_execution", is_error=True, num_turns=0, total_cost_usd=0, errors=[words]
+    )
+    run = headrace.reduce(lines(init(), said(text("Done.")), result("Done."), behind))
+    assert (run.verdict.outcome, run.errors, run.cost_usd) == ("completed", [], 0.5)
+    assert headrace.reduce(lines(init(), said(text("So")), behind)).verdict.outcome == "failed"
+
+
+def test_a_call_that_stepped_aside_is_not_over() -> None:
+    aside = answered("toolu_1", "Still running.", tool_use_result={"detachedToolCall": True})
+    run = headrace.reduce(
+        lines(init(), said(call("toolu_1", "WebFetch")), aside, said(text("Later.")), result("Later."))
+    )
+    assert (run.tool_calls[0]["ok"], run.tool_calls[0]["status"]) == (None, "in_progress")
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"), [("api_error", "failed"), ("blocking_limit", "limit"), ("hook_stopped", "completed")]
+)
+def test_a_turn_that_died_is_not_completed_though_the_result_does_not_flag_it(reason: str, outcome: str) -> None:
+    run = headrace.reduce(lines(init(), said(text("So far.")), result("So far.", terminal_reason=reason)))
+    assert run.verdict.outcome == outcome
+
+
+@pytest.mark.parametrize("before", [[], [said(text("I see."))], [said(text('{"n": [5, "\\u00e9"]}'))]])
+def test_a_structured_answer_is_the_final_text_though_the_result_does_not_repeat_it(before: list[Any]) -> None:
+    answer = {"n": [5, "\u00e9"]}
+    run = headrace.reduce(lines(init(), *before, result("", structured_output=answer)))
+    assert json.loads(run.final_text or "") == answer
+    assert len(run.texts) == (2 if "I see." in run.texts else 1)
+    assert headrace.reduce(lines(init(), result("", structured_output=None))).texts == []
+
+
+def test_an_answer_that_goes_on_with_a_refused_text_is_told_once() -> None:
+    notice = on_stream(
+        "system", subtype="model_refusal_fallback", fallback_model="m-2", retracted_message_uuids=["u-1", "u-2"]
+    )
+    start = said({"type": "thinking", "thinking": "Hm."}, uuid="u-0"), said(text("One"), uuid="u-1")
+    whole = said(text("One, two."), uuid="u-3", supersedes=["u-1"])
+    run = headrace.reduce(lines(init(), *start, whole, notice, result("One, two.")))
+    assert (run.texts, run.thinking) == (["One, two."], ["Hm."])
+    again = lines(init(), *streamed_as("msg_1", "One", start[1], whole), notice, result("One, two."))
+    assert headrace.reduce(again).texts == ["One, two."]
+
+
+def test_an_answer_in_place_of_a_call_that_could_not_be_parsed_takes_its_place() -> None:
+    earlier = streamed_as("msg_0", "Before.", said(text("Before."), message_id="msg_0", uuid="u-0"))
+    broken = streamed_as("msg_1", "<invoke", said(text("<invoke"), uuid="u-1"), stop="tool_use")
+    instead = streamed_as("msg_2", "Done.", said(text("Done."), message_id="msg_2", uuid="u-2", supersedes=["u-1"]))
+    run = headrace.reduce(lines(init(), *earlier, *broken, *instead, result("Done.")))
+    assert run.texts == ["Before.", "Done."]
+
+
+def test_a_side_question_that_another_model_answered_leaves_the_sessions_model() -> None:
+    local = on_stream("system", subtype="model_refusal_fallback", scope="local", fallback_model="m-2")
+    consent = on_stream("system", subtype="model_consent_fallback", choice="consent", fallback_model="m-3")
+    told = said(text("Yes.")), result("Yes.")
+    assert headrace.reduce(lines(init(), local, *told)).model == "m-1"
+    events = headrace.events(lines(init(), consent, *told), state=True)
+    assert [e["update"]["model"] for e in events if e["update"].get("state") == "model"] == ["m-3"]
+
+
 def test_a_refused_message_stays_if_nothing_takes_its_place() -> None:
     refused = streamed_as("msg_1", "No", said(text("No"), uuid="u-1"), stop="refusal")
     again = streamed_as("msg_2", "Still no", said(text("Still no"), message_id="msg_2", uuid="u-2"))
@@ -403,6 +467,32 @@ def test_lines_that_a_resumed_session_copied_count_once() -> None:
     assert run.dialect == "claude-transcript"
     assert (run.texts, run.usage["calls"]["count"]) == (["Uno.", "Due."], 2)
     assert [m["text"] for m in run.messages if m["role"] == "user"] == ["One.", "Two."]
+
+
+def test_lines_that_another_answer_supersedes_are_taken_back() -> None:
+    refused = wrote("u-2", text("No,"), stop="refusal"), wrote("u-3", call("toolu_1"), stop="refusal")
+    instead = wrote("u-4", text("Yes."), message_id="msg_2", supersedesUuids=["u-2", "u-3"])
+    run = headrace.reduce(lines(typed("u-1", "Do."), *refused, instead))
+    assert (run.texts, run.verdict.outcome, run.tool_calls[0]["ok"]) == (["Yes."], "completed", False)
+    assert run.usage["calls"]["count"] == 2
+
+
+def test_a_text_of_a_file_that_goes_on_with_a_refused_one_is_told_once() -> None:
+    first = wrote("u-2", text("One"), stop=None)
+    whole = wrote("u-3", text("One, two."), supersedesUuids=["u-2"])
+    notice = on_disk(
+        "system", "u-4", subtype="model_refusal_fallback", fallbackModel="m-2", retractedMessageUuids=["u-2"]
+    )
+    assert headrace.reduce(lines(typed("u-1", "Count."), first, whole, notice)).texts == ["One, two."]
+    assert headrace.reduce(lines(typed("u-1", "Count."), first, notice)).texts == []
+
+
+def test_notices_of_background_tasks_and_of_the_editor_are_no_prompts() -> None:
+    opened = {"type": "text", "text": "<ide_opened_file>The user opened a.py</ide_opened_file>"}
+    asked = on_disk("user", "u-1", message={"role": "user", "content": [opened, text("Test it.")]})
+    notice = typed("u-3", "<task-notification>\n<task-id>b1</task-id>\n</task-notification>")
+    run = headrace.reduce(lines(asked, wrote("u-2", text("Running.")), notice, wrote("u-4", text("Done."))))
+    assert [m["text"] for m in run.messages if m["role"] == "user"] == ["Test it."]
 
 
 def test_an_id_that_a_message_of_a_file_uses_twice_names_two_calls() -> None:

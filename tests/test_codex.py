@@ -468,3 +468,71 @@ def test_a_plan_is_the_answer_of_a_turn_that_says_nothing_else() -> None:
     text = told("item/completed", item={"type": "agentMessage", "id": "m-1", "text": "See the plan."})
     assert reduce(started, plan, ended)["final_text"] == "# Plan"
     assert reduce(started, plan, text, ended)["texts"] == ["See the plan."]
+
+
+CHILD, OWN, OLD = (f"01a0000{n}-0000-7000-8000-000000000000" for n in (5, 6, 1))
+
+
+def turn(turn_id: str, prompt: str, answer: str, sum_so_far: int) -> list[dict[str, Any]]:
+    return [
+        event("task_started", turn_id=turn_id),
+        logged("turn_context", turn_id=turn_id, model="m-1"),
+        event("user_message", message=prompt),
+        event("agent_message", message=answer),
+        counted(sum_so_far),
+        event("task_complete", turn_id=turn_id),
+    ]
+
+
+@pytest.mark.parametrize("metas", [["parent"], []])
+def test_history_that_a_fork_copied_is_not_its_own_however_long_that_took(metas: list[str]) -> None:
+    records = [logged("session_meta", id=CHILD, forked_from_id="parent")]
+    records += [logged("session_meta", id=meta) for meta in metas]
+    records += [*turn(OLD, "P1", "A1", 100), *turn(OLD, "P2", "A2", 200), *turn(OWN, "Mine", "Own", 300)]
+    for second, record in enumerate(records):
+        record["timestamp"] = f"2026-09-04T10:00:{second:02}.000Z"
+    run = reduce(*records)
+    assert (run["texts"], run["usage"]["calls"]["count"], run["usage"]["calls"]["prompt_tokens"]) == (["Own"], 1, 100)
+    assert reduce(*records[:-6])["texts"] == []
+
+
+def test_what_the_parent_used_before_a_forks_first_turn_is_no_call_of_the_fork() -> None:
+    told = counted(500, 70)
+    run = reduce(logged("session_meta", id=CHILD, forked_from_id="parent"), told, *turn(OWN, "Mine", "Own", 600))
+    assert (run["usage"]["calls"]["count"], run["usage"]["calls"]["prompt_tokens"]) == (1, 100)
+
+
+def test_a_sum_that_is_set_is_no_model_call() -> None:
+    run = reduce(*OPEN, counted(500, 0), *SAID, counted(600), counted(0, 0), counted(700), COMPLETE)
+    assert (run["usage"]["calls"]["count"], run["usage"]["calls"]["prompt_tokens"]) == (2, 200)
+
+
+def test_what_a_resumed_thread_had_used_is_told_to_its_client_and_is_no_call() -> None:
+    def used(total: int, last: int) -> dict[str, Any]:
+        usage = {"total": {"inputTokens": total}, "last": {"inputTokens": last}}
+        return {"method": "thread/tokenUsage/updated", "params": {"threadId": "t-1", "tokenUsage": usage}}
+
+    def turned(what: str, **facts: Any) -> dict[str, Any]:
+        return {"method": f"turn/{what}", "params": {"threadId": "t-1", "turn": {"id": "u-2", **facts}}}
+
+    answer = {"id": "i-1", "type": "agentMessage", "text": "Yes."}
+    said = {"method": "item/completed", "params": {"threadId": "t-1", "item": answer}}
+    run = reduce(used(900, 90), turned("started"), said, used(1000, 100), turned("completed", status="completed"))
+    usage = run["usage"]
+    assert (usage["calls"]["count"], usage["calls"]["prompt_tokens"], usage["run"]["prompt_tokens"]) == (1, 100, 1000)
+
+
+def test_turns_that_were_rolled_back_are_no_part_of_the_conversation() -> None:
+    def plain(prompt: str, answer: str) -> list[dict[str, Any]]:
+        return [message("user", prompt), event("user_message", message=prompt), message("assistant", answer)]
+
+    back = event("thread_rolled_back", num_turns=2)
+    steered = [*turn("t-2", "P2", "A2", 200)[:4], event("user_message", message="No, so."), counted(200)]
+    told = [*turn("t-1", "P1", "A1", 100), *steered, *turn("t-3", "P3", "A3", 300), back]
+    old = [*plain("P1", "A1"), *plain("P2", "A2"), *plain("P3", "A3"), back]
+    for records, calls in ((told, 3), (old, 0)):
+        run = reduce(logged("session_meta", id=THREAD), *records, *turn("t-4", "P2, again.", "A4", 400))
+        said = [(message["role"], message["text"]) for message in run["messages"]]
+        assert said == [("user", "P1"), ("assistant", "A1"), ("user", "P2, again."), ("assistant", "A4")]
+        assert (run["texts"], run["usage"]["calls"]["count"]) == (["A1", "A4"], calls + 1)
+    assert reduce(logged("session_meta", id=THREAD), *told)["final_text"] == "A1"

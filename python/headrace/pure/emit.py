@@ -93,6 +93,7 @@ class Emitter:
         self._calls: dict[str, Call] = {}  # by key: the id, unless the mapper gives one
         self._call_count = 0
         self._turn = 0
+        self._told: dict[str, int] | None = None  # characters that the main agent said, by kind, for `rewind`
         self._usages: dict[str, str] = {}  # what was last said of each model call
         self._over = False  # a turn or a run has ended, and none begun since
         self._told_start = False  # the start of the next turn was told, with the first record of its process
@@ -175,17 +176,32 @@ class Emitter:
             block.half = ""
             self.lossy = True
             self._append(kind, block, "\ufffd", block.stamp)
-        still_open = {block.number for block in log.open.values()}
-        while log.blocks and log.blocks[0].number not in still_open:
-            del log.blocks[0]
+        self._settle_first(log)
+
+    def settle_closed(self, thread: str | None) -> None:
+        """What the thread said in blocks that are closed stands, and so do its calls; open blocks stay open."""
+        said = self._thread(thread)
+        for log in said.logs.values():
+            self._settle_first(log)
+        said.attempt.clear()
 
     def commit(self, thread: str | None) -> None:
         """Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more."""
         self.close(thread)
-        said = self._thread(thread)
-        for log in said.logs.values():
-            log.blocks.clear()
-        said.attempt.clear()
+        self.settle_closed(thread)
+
+    def mark(self) -> dict[str, int]:
+        """How much the main agent has said so far, for ``rewind``: of what came after the first call of this."""
+        if self._told is None:
+            self._told = dict.fromkeys(ev.CHUNKS, 0)
+        return self._told.copy()
+
+    def rewind(self, mark: dict[str, int], stamp: Stamp) -> None:
+        """Takes back what the main agent said since the mark, though it was committed."""
+        self.commit(None)
+        for kind, told in self.mark().items():
+            if told > mark[kind]:
+                self._chunk(kind, 0, "", told - mark[kind], stamp)
 
     def abandon(self, thread: str | None, stamp: Stamp) -> None:
         """A retry takes back the attempt: its texts and thoughts go, its calls without a result have failed."""
@@ -511,6 +527,12 @@ class Emitter:
         blocks.insert(at, block)
         return block
 
+    def _settle_first(self, log: TextLog) -> None:
+        """Forgets the blocks before the first open one: nothing can change them any more."""
+        still_open = {block.number for block in log.open.values()}
+        while log.blocks and log.blocks[0].number not in still_open:
+            del log.blocks[0]
+
     def _join(self, text: str) -> str:
         """Text whose halves may have come over two deltas: pairs joined, what stays alone replaced."""
         try:
@@ -564,6 +586,8 @@ class Emitter:
         event = self._event({"sessionUpdate": kind, "content": ev.text_block(text)}, stamp)
         event.block = number
         event.retract = retract
+        if self._told is not None and stamp.parent is None:
+            self._told[kind] += len(text) - retract
         self.sink(event)
 
     def _flush_halves(self, kind: str, log: TextLog) -> None:

@@ -87,6 +87,22 @@ def first(text: bytes, *path: str | int) -> Any:
     return value
 
 
+def member(text: bytes, key: str) -> bytes | None:
+    """The value of that name in a valid text that is an object, as it stands there; the last of duplicate keys."""
+    found = None
+    at = after_blanks(text, text.index(b"{") + 1)
+    while text[at] != _CLOSE_OBJECT:
+        name, at = _key(text, at, True)
+        start = after_blanks(text, at)
+        _, end = scan(text, start, lax=True)
+        if name == key:
+            found = text[start:end]
+        at = after_blanks(text, end)
+        if text[at] == _COMMA:
+            at = after_blanks(text, at + 1)
+    return found
+
+
 def elements(text: bytes) -> Iterator[tuple[int, int]]:
     """Start and end of each element of a valid text that is an array."""
     inside = text.index(b"[") + 1

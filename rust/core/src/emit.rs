@@ -129,6 +129,9 @@ pub const NAMELESS: &str = "tool:";
 /// More room is not kept.
 const MAX_SPARE: usize = 1 << 20;
 
+/// How many characters the main agent has said, by kind.
+pub type Mark = [usize; 3];
+
 const TEXT_KINDS: [Kind; 3] = [Kind::Message, Kind::Thought, Kind::User];
 
 #[derive(Default, Deserialize, Serialize)]
@@ -169,6 +172,8 @@ pub struct Memory {
     calls: HashMap<String, CallState>,
     call_count: u32,
     turn: u32,
+    /// Counted from the first call of [`Emitter::mark`] on.
+    told: Option<Mark>,
     usages: HashMap<String, Box<[u8]>>,
     session: Vec<(Cow<'static, str>, String)>,
     /// A turn or a run has ended, and none begun since.
@@ -193,6 +198,7 @@ impl Memory {
             calls: HashMap::new(),
             call_count: 0,
             turn: 0,
+            told: None,
             usages: HashMap::new(),
             session: Vec::new(),
             over: false,
@@ -269,6 +275,12 @@ impl Memory {
                 self.spare = block.text;
             }
         }
+    }
+
+    /// What is counted of a text of the main agent's, if it is.
+    fn told(&mut self, kind: Kind, stamp: &Stamp<'_>) -> Option<&mut usize> {
+        let told = self.told.as_mut()?;
+        stamp.thread().is_none().then(|| &mut told[kind as usize])
     }
 
     #[inline]
@@ -608,6 +620,11 @@ impl<'s> Emitter<'s> {
                 self.append(kind, thread, at, "\u{fffd}", &stamp);
             }
         }
+        self.settle_first(thread, kind);
+    }
+
+    /// Forgets the blocks before the first open one: nothing can change them any more.
+    fn settle_first(&mut self, thread: usize, kind: Kind) {
         let TextLog { blocks, open } = self.log(thread, kind);
         let first = open.iter().map(|(_, _, at)| *at).min();
         let first = first.unwrap_or(blocks.len());
@@ -617,15 +634,36 @@ impl<'s> Emitter<'s> {
         self.memory.forget(thread, kind, first);
     }
 
+    /// What the thread said in blocks that are closed stands, and so do its calls; open blocks stay open.
+    pub fn settle_closed(&mut self, thread: Option<&str>) {
+        let thread = self.memory.thread(thread);
+        for kind in TEXT_KINDS {
+            self.settle_first(thread, kind);
+        }
+        self.memory.threads[thread].attempt.clear();
+    }
+
     /// Closes the thread's blocks and ends its attempt: nothing said so far can be taken back any more.
     pub fn commit(&mut self, thread: Option<&str>) {
         self.close(thread);
-        let thread = self.memory.thread(thread);
+        self.settle_closed(thread);
+    }
+
+    /// How much the main agent has said so far, for [`rewind`](Self::rewind): of what came after the first call of this.
+    pub fn mark(&mut self) -> Mark {
+        *self.memory.told.get_or_insert_default()
+    }
+
+    /// Takes back what the main agent said since the mark, though it was committed.
+    pub fn rewind(&mut self, mark: Mark, stamp: &Stamp<'_>) {
+        self.commit(None);
+        let told = self.mark();
         for kind in TEXT_KINDS {
-            let count = self.log(thread, kind).blocks.len();
-            self.memory.forget(thread, kind, count);
+            let gone = told[kind as usize].saturating_sub(mark[kind as usize]);
+            if gone > 0 {
+                self.chunk(kind, 0, "", gone, stamp);
+            }
         }
-        self.memory.threads[thread].attempt.clear();
     }
 
     /// A retry takes back the attempt: its texts and thoughts go, its calls without a result have failed.
@@ -1125,6 +1163,12 @@ impl<'s> Emitter<'s> {
     }
 
     fn say_later_again(&mut self, thread: usize, kind: Kind, at: usize, stamp: &Stamp<'_>) {
+        if self.memory.told.is_some() {
+            let again = self.later_chars(thread, kind, at);
+            if let Some(told) = self.memory.told(kind, stamp) {
+                *told = told.saturating_add(again);
+            }
+        }
         let blocks = &self.memory.threads[thread].logs[kind as usize].blocks;
         for block in &blocks[at + 1..] {
             if !block.text.is_empty() {
@@ -1144,6 +1188,11 @@ impl<'s> Emitter<'s> {
     }
 
     fn chunk(&mut self, kind: Kind, block: u32, text: &str, retract: usize, stamp: &Stamp<'_>) {
+        if let Some(told) = self.memory.told(kind, stamp) {
+            *told = told
+                .saturating_add(text.chars().count())
+                .saturating_sub(retract);
+        }
         let chunk = Chunk {
             kind,
             content: Content::Text(text),

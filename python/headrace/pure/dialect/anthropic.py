@@ -25,7 +25,17 @@ _INTERRUPTS = (
     ("[This turn ended before it finished.]", "incomplete"),
 )
 #: how the harness begins what it writes in the user's name
-_WRAPPERS = ("<local-command-", "<command-name>", "<command-message>", "<bash-input>", "<bash-stdout>", "<bash-stderr>")
+_WRAPPERS = (
+    "<local-command-",
+    "<command-name>",
+    "<command-message>",
+    "<bash-input>",
+    "<bash-stdout>",
+    "<bash-stderr>",
+    "<task-notification>",  # 2.1.39, without another mark
+    "<ide_opened_file>",  # 2.1.79, what an editor adds to the prompt
+    "<ide_selection>",
+)
 #: caps, as error codes and terminal reasons name them
 _LIMITS = frozenset(
     {
@@ -67,6 +77,9 @@ _COUNTERS = (
     ("output_tokens", "outputTokens"),
 )
 
+
+#: what a block of a record told: a text, by the kind and key of its block, or a call, by its id
+Part = tuple[str, int | str]
 
 # ---------------------------------------------------------------- blocks
 
@@ -143,6 +156,15 @@ def other_block(out: Emitter, block: dict[str, Any], stamp: Stamp) -> None:
         server_result(out, block, stamp)
 
 
+def take_back(out: Emitter, part: Part, stamp: Stamp) -> None:
+    """The part is void: its text goes, its call has failed if it has no result."""
+    kind, key = part
+    if kind != ev.TOOL_CALL:
+        out.drop(kind, key, stamp)
+    elif out.is_open(str(key)):
+        out.update(str(key), stamp, status="failed")
+
+
 # ---------------------------------------------------------------- tool results
 
 
@@ -166,11 +188,13 @@ def has_failed(block: dict[str, Any], raw: Any) -> bool:
 def tool_result(out: Emitter, call_id: str, block: dict[str, Any], raw: Any, stamp: Stamp) -> None:
     """A tool_result block; ``raw`` is its structured twin (None: not printed)."""
     failed = has_failed(block, raw)
+    # a call that stepped aside for what a person said goes on, and its result is told in another turn (2.1.332)
+    detached = isinstance(raw, dict) and raw.get("detachedToolCall") is True
     diffs, places = patch_of(raw)
     out.update(
         call_id,
         stamp,
-        status="failed" if failed else "completed",
+        status="failed" if failed else "in_progress" if detached else "completed",
         content=content_of(block.get("content")) + diffs,
         locations=places,
         duration_ms=_duration(raw),

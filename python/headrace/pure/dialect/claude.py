@@ -13,13 +13,14 @@ from __future__ import annotations
 from typing import Any
 
 from .. import event as ev
+from .. import json
 from ..emit import Emitter, count, price
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
 from ..wire import as_dict, as_list, as_text
 from . import SURE, UNKNOWN, Outcome, Sign, anthropic
-from .anthropic import TEXTS
+from .anthropic import TEXTS, Part
 
 NAME = "claude"
 
@@ -64,6 +65,21 @@ IGNORED_SYSTEM = {
     "commands_changed": "commands",
     "worker_shutting_down": "shutdown",
     "session_writes_lost": "transcript mirror",
+    # known from lists of 2.1.283
+    "bridge_state": "bridge",
+    "cloud_session_delta": "cloud session",
+    "cloud_session_status": "cloud session",
+    "code_change_published": "notice",
+    "feedback_draft_queued": "notice",
+    "peer_message_hold": "queue",
+    "per_turn_effort_changed": "effort",
+    "post_turn_summary": "summary of a turn",
+    "session_metadata": "session state",
+    "task_summary": "task",
+    "turn_handoff_available": "session state",
+    "turn_preempted": "session state",
+    "turn_starting": "session state",
+    "vcs_state_changed": "session state",
 }
 #: other subtypes of `system` that are known
 SYSTEM = frozenset(
@@ -71,6 +87,7 @@ SYSTEM = frozenset(
         "init",
         "status",
         "api_retry",
+        "model_consent_fallback",
         "model_fallback",
         "model_refusal_fallback",
         "permission_denied",
@@ -79,6 +96,22 @@ SYSTEM = frozenset(
     }
 )
 ABORTS = frozenset({"aborted_streaming", "aborted_tools"})
+#: terminal reasons of turns that died, whatever else the result says (2.1.207)
+DEAD = frozenset(
+    {
+        "api_error",
+        "blocking_limit",
+        "budget_exhausted",
+        "image_error",
+        "malformed_tool_use_exhausted",
+        "model_error",
+        "prompt_too_long",
+        "rapid_refill_breaker",
+        "structured_output_retry_exhausted",
+        "tool_deferred_unavailable",
+        "turn_setup_failed",
+    }
+)
 
 API_EVENTS = frozenset(
     {
@@ -93,6 +126,8 @@ API_EVENTS = frozenset(
 # model calls that only its totals have
 HELPERS = "helper calls that are not printed, such as titles, summaries and warm-ups"
 HELPERS_OR_EARLIER = HELPERS + ", or earlier runs of the session"
+#: what a result behind the last one says where a background task ended (up to 2.1.6): no turn has failed
+NO_TURN = "only prompt commands are supported in streaming mode"
 SAID = 8  # texts that a result may still repeat
 
 
@@ -183,11 +218,11 @@ class Message:
         "key",
         "model",
         "open",
-        "refused",
+        "records",
         "request",
         "streaming",
         "tier",
-        "uuids",
+        "wholes",
     )
 
     def __init__(self, message_id: str | None, model: str | None, key: str) -> None:
@@ -200,9 +235,9 @@ class Message:
         self.counts: dict[str, int] = {}  # usage so far, by the wire's names
         self.tier: str | None = None  # service tier
         self.final = False  # its message_delta was seen
-        self.refused = False  # which said that the model refused to go on
         self.request: str | None = None  # the request that it answers
-        self.uuids: list[str] = []  # of its records
+        self.records: dict[str, list[Part]] = {}  # by uuid, what each told that was not taken back
+        self.wholes = 0  # texts that were not streamed
 
     def block(self, index: int, kind: str) -> Block:
         """The streamed block with this index."""
@@ -239,7 +274,7 @@ class Mapper:
         self.out = out
         self.messages: dict[str | None, Message] = {}  # by thread
         self.keys: set[str] = set()  # of the usage of all messages so far
-        self.refused: list[str] = []  # records of the message that was refused before this one
+        self.before: dict[str, list[Part]] = {}  # records of the message before this one, which may still be taken back
         self.plan = anthropic.Plan()
         self.running = False  # a turn is open
         self.said: list[str] = []  # the main agent's last texts that no result repeated yet
@@ -266,7 +301,7 @@ class Mapper:
         if kind == "user":
             return self._user(value)
         if kind == "result":
-            return self._result(value)
+            return self._result(value, record)
         if kind == "system":
             return self._system(value)
         if kind == "control_request":
@@ -309,7 +344,6 @@ class Mapper:
         if kind == "message_delta":
             self._usage(current, event.get("usage"), stamp)
             current.final = True
-            current.refused = as_dict(event.get("delta")).get("stop_reason") == "refusal"
             return None
         if kind == "message_stop":
             current.streaming, current.open = False, None
@@ -376,34 +410,35 @@ class Mapper:
             current = self._begin(thread, message_id, model, value, call=request if another else None)
         current.request = request or current.request
         uuid = anthropic.kept(value.get("uuid"))
-        if uuid:
-            if uuid in current.uuids:
-                return AGAIN
-            current.uuids.append(uuid)
+        if uuid and uuid in current.records:
+            return AGAIN
         stamp = self._stamp(value, current)
         stamp.extra = anthropic.extra_of(message, "stop_reason")
-        for content in anthropic.blocks_of(message.get("content")):
-            self._block(current, content, stamp)
+        told = [self._block(current, content, stamp) for content in anthropic.blocks_of(message.get("content"))]
+        if uuid:
+            current.records[uuid] = [part for part in told if part is not None]
         if not current.final:
             begun = as_text(message.get("stop_reason")) is None
             self._usage(current, message.get("usage"), stamp, begun=begun)
         return None
 
-    def _block(self, message: Message, content: dict[str, Any], stamp: Stamp) -> None:
+    def _block(self, message: Message, content: dict[str, Any], stamp: Stamp) -> Part | None:
         kind = as_text(content.get("type")) or ""
         streamed = message.closes(kind)
         if streamed is not None:
             streamed.whole = True
         acts = kind not in TEXTS
+        part: Part | None = None
         if kind in TEXTS:
             text = as_text(content.get(kind)) or ""
             acts = kind == "text" and text != ""
             if streamed is None and self._told(message, kind, text, stamp):
-                return
-            if streamed is not None:
-                self.out.final(TEXTS[kind], streamed.index, text, stamp)
-            else:
-                self.out.whole(TEXTS[kind], text, stamp)
+                return None
+            if streamed is None:
+                message.wholes += 1
+            key = -message.wholes if streamed is None else streamed.index
+            part = TEXTS[kind], key
+            self.out.final(TEXTS[kind], key, text, stamp)
             if kind == "text":
                 _keep(self.said if stamp.parent is None else self.told, text)
         elif kind in anthropic.CALLS and isinstance(content.get("id"), str):
@@ -411,10 +446,12 @@ class Mapper:
                 streamed.call = content["id"]
             self.out.call(content["id"], as_text(content.get("name")), content.get("input"), stamp, twin=True)
             self._show(self.plan.call(content), stamp)
+            part = ev.TOOL_CALL, ev.clean(content["id"])
         else:
             anthropic.other_block(self.out, content, stamp)
         if stamp.parent is None and acts:
             self.last = None
+        return part
 
     def _told(self, message: Message, kind: str, text: str, stamp: Stamp) -> bool:
         """True for a text that was streamed and had its record before: 2.1.237 prints a second one where a gateway's
@@ -500,14 +537,21 @@ class Mapper:
 
     # ------------------------------------------------------------ results
 
-    def _result(self, value: dict[str, Any]) -> Outcome:
+    def _result(self, value: dict[str, Any], record: Record) -> Outcome:
         stamp = self._stamp(value, None)
+        if not self.running and NO_TURN in as_list(value.get("errors")):
+            self.out.error(NO_TURN, stamp, fatal=False, notice=True)
+            return None
         self.out.session_state(stamp, sessionId=stamp.session_id)
         stamp.extra = anthropic.extra_of(value, "stop_reason")
         self._remember(None)
         self.out.commit(None)
+        self.before = {}
         answer = as_text(value.get("result")) or ""
         failed = value.get("is_error") is True
+        if not answer and not failed and value.get("structured_output") is not None:
+            # before the result repeated it
+            answer = (json.member(record.raw, "structured_output") or b"").decode("utf-8", "replace")
         # 2.1.50 prints an error in the middle of a run with is_error false, and a person's interrupt alike
         if failed or (value.get("subtype") == "error_during_execution" and not self.interrupted):
             self._report(value, answer, stamp)
@@ -542,7 +586,7 @@ class Mapper:
             return "limit"  # before 2.1.112 is_error was false here
         if reason in ABORTS or (subtype == "error_during_execution" and self.interrupted):
             return "cancelled"
-        if failed or subtype.startswith("error"):
+        if failed or subtype.startswith("error") or reason in DEAD:
             capped = self.capped or anthropic.is_limit((value.get("api_error"), reason), answer)
             return "limit" if capped else "failed"
         if reason == "tool_deferred":
@@ -591,6 +635,7 @@ class Mapper:
         if subtype == "init":
             self._remember(None)
             self.out.commit(None)
+            self.before = {}
             self.messages.pop(None, None)  # a message that was cut does not go on in another turn
             self.out.session_state(
                 stamp,
@@ -614,9 +659,10 @@ class Mapper:
                 message=as_text(value.get("error")),
             )
             return None
-        if subtype in ("model_fallback", "model_refusal_fallback"):
+        if subtype in ("model_consent_fallback", "model_fallback", "model_refusal_fallback"):
             self._retract(value.get("retracted_message_uuids"), stamp)
-            self.out.state("model", stamp, model=as_text(value.get("fallback_model")))
+            if value.get("scope") != "local":  # that of a sub-agent or a side question
+                self.out.state("model", stamp, model=as_text(value.get("fallback_model")))
             return None
         if subtype == "permission_denied":
             return self._denied(value, stamp)
@@ -680,14 +726,29 @@ class Mapper:
         return None
 
     def _retract(self, uuids: Any, stamp: Stamp) -> None:
-        """Another answer takes the place of these records, as a fallback model's does of a refused one: what their
-        message said is taken back. While it streams, the answer is the message that has no record yet."""
+        """Another answer takes the place of these records, as a fallback model's does of a refused one: what they told
+        is taken back, once, for a notice may name them again. While the answer streams, it is the message that has no
+        record yet; the records are those of the message before it, which goes as a whole."""
+        named = {anthropic.kept(uuid) for uuid in as_list(uuids)}
         message = self.messages.get(None)
-        told = (message.uuids if message is not None else []) or self.refused
-        if isinstance(uuids, list) and any(uuid in uuids for uuid in told):
-            self.out.abandon(None, stamp)
+        records = message.records if message is not None and message.records else self.before
+        gone = [uuid for uuid in records if uuid in named]
+        parts = [part for uuid in gone for part in records[uuid]]
+        records.update((uuid, []) for uuid in gone)
+        if gone and records is self.before:
+            self.out.abandon(None, stamp)  # also what was streamed of the answer: its record tells it again
             self.said.clear()
-            self.refused = []
+            self.before = {}
+            parts = [part for part in parts if part[0] == ev.TOOL_CALL]
+        for part in reversed(parts):
+            if part[0] == ev.MESSAGE:
+                self._forget(self.out.streamed(ev.MESSAGE, part[1], None) or "")
+            anthropic.take_back(self.out, part, stamp)
+
+    def _forget(self, text: str) -> None:
+        """A text that was taken back is none that the result repeats."""
+        text = _core(text)
+        self.said = [said for said in self.said if said != text]
 
     # ------------------------------------------------------------ turns and messages
 
@@ -707,18 +768,17 @@ class Mapper:
         """A new model message of a thread; the main agent's opens a turn if no init record did.
 
         ``call`` names its model call where the wire tells that it is another one than those before, whatever its id:
-        some gateways give all their messages the same, and under load the API itself gave it to six in a row. A refused
-        message can be taken back until the one after that in its place begins.
+        some gateways give all their messages the same, and under load the API itself gave it to six in a row. What the
+        main agent's message before it said can still be taken back.
         """
         self._remember(thread)
-        previous = self.messages.get(thread)
-        refused = previous.uuids if previous is not None and previous.refused else []
-        if refused:
-            self.out.close(thread)
+        if thread is None:
+            previous = self.messages.get(None)
+            self.before = {} if previous is None else previous.records
+            self.out.settle_closed(None)
+            self.out.close(None)
         else:
             self.out.commit(thread)
-        if thread is None:
-            self.refused = refused
         self.out.next_turn()
         key = message_id or f"line {self.out.line}"
         if call is not None and key in self.keys:

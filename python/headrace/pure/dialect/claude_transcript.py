@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import event as ev
 from ..emit import Emitter, count, price
 from ..event import Stamp
 from ..record import Record
 from ..run import Ending, Exit, Reducer
-from ..wire import as_dict, as_text
+from ..wire import as_dict, as_list, as_text
 from . import SURE, UNKNOWN, Outcome, Sign, anthropic
+from .anthropic import Part
 
 NAME = "claude-transcript"
 
@@ -64,6 +66,10 @@ IGNORED = {
     "hybrid-organization": "owner",
     "relocated": "folder",
     "session-owner": "owner",
+    # known from lists of public readers, up to 2.1.283
+    "continued-in": "fork",
+    "file-history-delta": "file history",
+    "fork-context-ref": "fork",
 }
 #: line types that give the session a title, and where it is
 TITLES = {"ai-title": "aiTitle", "custom-title": "customTitle"}
@@ -74,7 +80,6 @@ IGNORED_SYSTEM = {
     "local_command": "local command",
     "informational": "notice",
     "microcompact_boundary": "results cleared",
-    "model_refusal_fallback": "notice",
     "agents_killed": "task",
     "file_snapshot": "file history",
     # known from public session files and types, 2.1.88 and 2.1.112
@@ -137,13 +142,16 @@ class Message:
     request tells them apart.
     """
 
-    __slots__ = ("id", "key", "request")
+    __slots__ = ("blocks", "end", "id", "key", "lines", "request")
 
     def __init__(self, message_id: str | None, request: str | None, before: Message | None) -> None:
         self.id = message_id
         self.request = request
         again = message_id and before is not None and before.id == message_id
         self.key = f"{message_id} {request}" if again else message_id
+        self.end = ""  # the kind of block that it ends with so far
+        self.blocks = 0  # how many of these there were
+        self.lines: dict[str, list[Part]] = {}  # by uuid, what each told that was not taken back
 
     def goes_on(self, message_id: str | None, request: str | None) -> bool:
         """True if a line with these facts is of this message."""
@@ -161,7 +169,6 @@ class Mapper:
         self.delegations: dict[str, str] = {}  # calls that no sidechain belongs to yet, and their prompts
         self.agents: dict[str, str] = {}  # agent ids and the calls that they belong to
         self.current: dict[str | None, Message] = {}  # the message that a thread is at
-        self.ends: dict[str | None, str] = {}  # the kind of block that its message ends with so far
         self.plan = anthropic.Plan()
         self.running = False  # a prompt is being worked on
         self.answered = False  # the last main message is an answer without a stop reason
@@ -246,42 +253,63 @@ class Mapper:
         stamp.message_id, stamp.model = as_text(message.get("id")), as_text(message.get("model"))
         stamp.extra = anthropic.extra_of(message, "stop_reason")
         thread = stamp.parent
+        if thread is None:
+            self._retract(value.get("supersedesUuids"), stamp)
         message_id, request = anthropic.kept(stamp.message_id), anthropic.kept(value.get("requestId"))
         current = self.current.get(thread)
         if current is None or not current.goes_on(message_id, request):
             current = self.current[thread] = Message(message_id, request, current)
-            self.ends[thread] = ""
             self.out.commit(thread)
             self.out.next_turn()
         if thread is None:
             self._session(value, stamp)
             if not self.running:
                 self._start(stamp)
-        kind = ""
+        kind, told = "", list[Part]()
         for content in anthropic.blocks_of(message.get("content")):
             kind = as_text(content.get("type")) or ""
-            if kind != self.ends[thread] or "apiBlockIndex" in value:
-                self.out.close(thread)
-            self.ends[thread] = kind
-            self._block(kind, content, stamp)
+            if kind != current.end or "apiBlockIndex" in value:
+                current.blocks += 1
+            current.end = kind
+            told += self._block(kind, current.blocks, content, stamp)
+        uuid = anthropic.kept(value.get("uuid"))
+        if uuid is not None:
+            current.lines[uuid] = told
         self._usage(value, message, stamp, current.key or f"line {self.out.line}")
         if thread is None:
             self._stop(as_text(message.get("stop_reason")), kind, stamp)
         return None
 
-    def _block(self, kind: str, content: dict[str, Any], stamp: Stamp) -> None:
+    def _block(self, kind: str, key: int, content: dict[str, Any], stamp: Stamp) -> list[Part]:
         if kind in anthropic.TEXTS:
             # pieces of one text, as gateways print them, lie on lines that follow each other
-            self.out.delta(anthropic.TEXTS[kind], kind, as_text(content.get(kind)) or "", stamp)
-        elif kind in anthropic.CALLS and isinstance(content.get("id"), str):
+            self.out.delta(anthropic.TEXTS[kind], key, as_text(content.get(kind)) or "", stamp)
+            return [(anthropic.TEXTS[kind], key)]
+        if kind in anthropic.CALLS and isinstance(content.get("id"), str):
             arguments = content.get("input")
             prompt = arguments.get("prompt") if isinstance(arguments, dict) else None
             if content.get("name") in ("Task", "Agent") and isinstance(prompt, str):
                 self.delegations[content["id"]] = prompt
             self.out.call(content["id"], as_text(content.get("name")), arguments, stamp, twin=True)
             self._show(self.plan.call(content), stamp)
-        else:
-            anthropic.other_block(self.out, content, stamp)
+            return [(ev.TOOL_CALL, ev.clean(content["id"]))]
+        anthropic.other_block(self.out, content, stamp)
+        return []
+
+    def _retract(self, uuids: Any, stamp: Stamp) -> None:
+        """Another answer takes the place of these lines, as a fallback model's does of a refused one. They stay in the
+        file (2.1.197): what they told is taken back, once, for a notice may name them again."""
+        named = {anthropic.kept(uuid) for uuid in as_list(uuids)}
+        message = self.current.get(None)
+        if message is None:
+            return
+        gone = [uuid for uuid in message.lines if uuid in named]
+        parts = [part for uuid in gone for part in message.lines[uuid]]
+        for part in reversed(parts):
+            anthropic.take_back(self.out, part, stamp)
+        message.lines.update((uuid, []) for uuid in gone)
+        if parts:
+            message.end = ""  # what comes next is a text of its own
 
     def _usage(
         self, value: dict[str, Any], message: dict[str, Any], stamp: Stamp, key: str, *, side: bool = False
@@ -375,6 +403,11 @@ class Mapper:
                 maxAttempts=count(value.get("maxRetries")),
                 delayMs=price(value.get("retryInMs")),
             )
+            return None
+        if subtype in ("model_consent_fallback", "model_fallback", "model_refusal_fallback"):
+            self._retract(value.get("retractedMessageUuids"), stamp)
+            if value.get("scope") != "local":  # that of a sub-agent or a side question
+                self.out.state("model", stamp, model=as_text(value.get("fallbackModel")))
             return None
         return IGNORED_SYSTEM.get(subtype, UNKNOWN)
 

@@ -138,12 +138,13 @@ def _version(agent: str) -> str | None:
 class Thread:
     """What is known of one thread."""
 
-    __slots__ = ("fatal", "meter", "open", "plan", "proposal", "refused", "said")
+    __slots__ = ("fatal", "meter", "open", "plan", "proposal", "refused", "said", "works")
 
     def __init__(self) -> None:
         self.meter = shapes.Meter()
         self.open: dict[str, str] = {}  # keys of the blocks that stream, and their kind
         self.plan: list[dict[str, str]] | None = None
+        self.works = False  # a turn or an item of it was told
         self.said = False  # the agent said something in this turn
         self.proposal: str | None = None  # the plan that it proposed in this turn
         self.refused = False  # a call was refused, and no text or call came since
@@ -283,7 +284,11 @@ class Mapper:
         if method == "thread/tokenUsage/updated":
             usage = params.get("tokenUsage")
             usage = usage if isinstance(usage, dict) else {}
-            known = self._thread(stamp).meter.take(self.out, usage.get("total"), usage.get("last"), stamp)
+            thread, total = self._thread(stamp), usage.get("total")
+            if not thread.works and isinstance(total, dict):
+                thread.meter.know(total)  # told to a client that resumes a thread: no model call
+                return "token count again"
+            known = thread.meter.take(self.out, total, usage.get("last"), stamp)
             return None if known else "token count again"
         if method == "thread/name/updated":
             if stamp.parent is None:
@@ -302,6 +307,7 @@ class Mapper:
             self.out.settle(kind, key, stamp.parent)  # what was cut stays as it is
         thread.open.clear()
         if method == "turn/started":
+            thread.works = True
             thread.said = thread.refused = False
             thread.fatal = thread.proposal = None
             self.turns += 1
@@ -342,6 +348,7 @@ class Mapper:
         if not text or item is None:
             return "empty text"
         thread = self._thread(stamp)
+        thread.works = True
         stamp.message_id = item
         if method == "item/agentMessage/delta":
             thread.refused = False
@@ -366,6 +373,7 @@ class Mapper:
             if child is not None and item.get("kind") == "started":
                 self.agents.setdefault(child, ev.clean(item_id))
         thread = self._thread(stamp)
+        thread.works = True
         if name == "plan" and done:  # plan mode: it is the turn's answer if that says nothing else
             thread.proposal = shapes.kept(item.get("text")) or None
         if kind is None:

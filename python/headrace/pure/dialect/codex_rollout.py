@@ -42,7 +42,10 @@ _TOLD = {
     "context_compacted": "compaction again",
     "user_message_begin": "begin of a message",
 }
+#: events by which a turn begins
+_BEGIN = ("task_started", "turn_started")
 _CHUNKS = {"user_message": ev.USER, "agent_message": ev.MESSAGE, "agent_reasoning": ev.THOUGHT}
+_TIME = 13  # characters of a UUID of version 7 that are its time
 _FORK_MILLIS = 1000  # a copied history is written within this time
 
 
@@ -69,10 +72,14 @@ class Mapper:
         self.parent: str | None = None  # the thread that it was forked from
         self.started_at: str | None = None  # the time of its session_meta
         self.first_own: int | None = None  # ordinal of the first record that is no copy
+        self.forked = False  # it came from another thread, and no turn of its own has begun
         self.copying = False  # a copy of the parent's history is read
+        self.dated = False  # the copied turns tell when they began
         self.old_times = False  # the copy kept its times
         self.turned = False  # the file has records of turns
         self.prompted = False  # a turn is open that a prompt began (no turn records)
+        self.mark: dict[str, int] | None = None  # how far the texts were when a turn began that has no prompt yet
+        self.turns: list[dict[str, int]] = []  # the same of the turns that have one
         self.events = Events(out)
         self.responses = Responses(out)
 
@@ -84,9 +91,15 @@ class Mapper:
             return self._bare(value, stamp)
         if kind == "session_meta":
             return self._meta(payload, stamp)
-        if self.copying and not self._is_own(value, payload, stamp.timestamp):
+        begun_here = self._is_begun_here(payload) if self.forked or self.copying else None
+        if self.forked and (begun_here is False or self._is_older(stamp.timestamp)):
+            self.copying = True  # without the parent's session_meta
+        if self.copying and not self._is_own(value, begun_here, stamp.timestamp):
             return self._copied(kind, payload)
         self.copying = False
+        if self.forked and payload.get("type") == "token_count":
+            return self._copied(kind, payload)  # before any turn it is the parent's
+        self.forked = self.forked and not (kind == "turn_context" or payload.get("type") in _BEGIN)
         if kind == "turn_context":
             model = shapes.text(payload.get("model")) or None
             self.model = stamp.model = shapes.kept(model) or self.model
@@ -134,8 +147,11 @@ class Mapper:
             self.session, self.parent, self.started_at = shapes.kept(thread), parent, stamp.timestamp
             first = count(meta.get("subagent_history_start_ordinal"))
             self.first_own = None if first is None or first <= 1 else first
+            self.forked = bool(parent)
             self.copying = self.first_own is not None
+            self.dated = self.old_times = False
             self.turned = self.prompted = False
+            self.mark, self.turns = None, []
             self.events.meter = shapes.Meter()
         stamp.session_id = thread
         stamp.extra = None if parent is None else {"parentThreadId": parent}
@@ -147,20 +163,39 @@ class Mapper:
         )
         return None
 
-    def _is_own(self, value: dict[str, Any], payload: dict[str, Any], timestamp: str | None) -> bool:
-        """Whether the copy of the parent's history is over. The ordinal says so, or a turn whose id is younger than
-        the thread's (both begin with their time), or the clock."""
+    def _is_begun_here(self, payload: dict[str, Any]) -> bool | None:
+        """Whether the turn of a record began in this thread, where the record tells: by an id that is no older than the
+        thread's (both begin with their time), or, with other ids, by the time at which the turn began."""
+        turn = shapes.text(payload.get("turn_id"))
+        if turn is not None and _has_time(turn) and self.session is not None and _has_time(self.session):
+            return turn[:_TIME] >= self.session[:_TIME]
+        began = count(payload.get("started_at")) if payload.get("type") in _BEGIN else None
+        if began is None or self.started_at is None:
+            return None
+        return began * 1000 + _FORK_MILLIS > ev.millis(self.started_at)
+
+    def _is_own(self, value: dict[str, Any], begun_here: bool | None, timestamp: str | None) -> bool:
+        """Whether the copy of the parent's history is over. The ordinal says so, or a turn that began in this thread,
+        or the clock. A long copy takes its time: where its turns tell when they began, the clock says nothing."""
         ordinal = count(value.get("ordinal"))
         if self.first_own is not None and ordinal is not None:
             return ordinal >= self.first_own
-        turn = shapes.text(payload.get("turn_id"))
-        if turn is not None and _has_time(turn) and self.session is not None and _has_time(self.session):
-            return turn > self.session
+        if begun_here is not None:
+            self.dated = self.dated or not begun_here
+            return begun_here
+        if self.dated:
+            return False
         if timestamp is None or self.started_at is None:
             return False
         apart = ev.millis(timestamp) - ev.millis(self.started_at)
         self.old_times = self.old_times or apart < 0
         return apart >= 0 if self.old_times else apart > _FORK_MILLIS
+
+    def _is_older(self, timestamp: str | None) -> bool:
+        """Whether a record was written before the thread was there."""
+        if timestamp is None or self.started_at is None:
+            return False
+        return ev.millis(timestamp) + _FORK_MILLIS < ev.millis(self.started_at)
 
     def _is_early(self, timestamp: str | None) -> bool:
         """Whether a record was written together with the file's first: a copy is, a second session is not."""
@@ -182,8 +217,11 @@ class Mapper:
         if prompt and not self.turned and not self.prompted:
             # without records of turns a prompt begins one; several in a row are one
             self.responses.start()
+            self.mark = self.out.mark()
             self.out.next_turn()
             self.out.state("turn", stamp, phase="start")
+        if prompt:
+            self._asked()
         self.prompted = prompt or (self.prompted and item.get("role") in ("user", "developer"))
         return self.responses.map(item, stamp)
 
@@ -191,6 +229,8 @@ class Mapper:
         kind = msg.get("type")
         if not isinstance(kind, str):
             return UNKNOWN
+        if kind == "user_message":
+            self._asked()
         if kind in _CHUNKS:
             text = shapes.text(msg.get("text" if kind == "agent_reasoning" else "message"))
             return self._said(_CHUNKS[kind], [text or ""], stamp)
@@ -206,7 +246,10 @@ class Mapper:
             return self._ended(CALL_KINDS[head], head, item, shapes.text(msg.get("call_id")), stamp)
         if kind == "task_started":
             self.turned = True
+            self.mark = self.out.mark()
             self.responses.start()
+        if kind == "thread_rolled_back":
+            return self._roll_back(count(msg.get("num_turns")) or 0, stamp)
         self.events.said = self.responses.said
         return self.events.map(msg, stamp)
 
@@ -236,7 +279,28 @@ class Mapper:
             phase = shapes.text(item.get("phase"))
             stamp.extra = None if phase is None else {"phase": phase}
             return self._said(ev.MESSAGE, shapes.text_of(item.get("content")), stamp)
-        return self._said(ev.USER, shapes.text_of(item.get("content")), stamp) if kind == "user" else UNKNOWN
+        if kind != "user":
+            return UNKNOWN
+        self._asked()
+        return self._said(ev.USER, shapes.text_of(item.get("content")), stamp)
+
+    def _asked(self) -> None:
+        """A person's words: those that steer a turn begin none."""
+        if self.mark is not None:
+            self.turns.append(self.mark)
+            self.mark = None
+
+    def _roll_back(self, turns: int, stamp: Stamp) -> Outcome:
+        """The thread goes on as if its last turns had not been: what was said in them is taken back. Their calls and
+        what they used stay, for that happened."""
+        if turns <= 0 or not self.turns:
+            return "rollback"
+        gone = self.turns[-turns:]
+        del self.turns[-turns:]
+        self.out.rewind(gone[0], stamp)
+        self.responses.start()
+        self.mark = None
+        return None
 
     def _ended(self, kind: str, name: str, item: shapes.Item, call_id: str | None, stamp: Stamp) -> Outcome:
         """How a call ended, in structure: better than its output in text, which may have come before."""

@@ -473,6 +473,8 @@ def _tell_call(
         if not isinstance(total, dict):
             return False
         last = _growth(sums(total), before)
+    if not any(sums(last)):
+        return False  # a sum that was set: no model was called
     out.usage("call", usage_of(last), stamp, key=key)
     if isinstance(total, dict) and stamp.parent is None:
         out.usage("run", usage_of(total), stamp)

@@ -1,6 +1,6 @@
 //! Shapes of Anthropic's messages that Claude Code's stream and its transcripts share: blocks, results, plans, usage.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -44,13 +44,16 @@ const INTERRUPTS: [(&str, &str); 3] = [
     ("[This turn ended before it finished.]", "incomplete"),
 ];
 /// How the harness begins what it writes in the user's name.
-const WRAPPERS: [&str; 6] = [
+const WRAPPERS: [&str; 9] = [
     "<local-command-",
     "<command-name>",
     "<command-message>",
     "<bash-input>",
     "<bash-stdout>",
     "<bash-stderr>",
+    "<task-notification>", // 2.1.39, without another mark
+    "<ide_opened_file>",   // 2.1.79, what an editor adds to the prompt
+    "<ide_selection>",
 ];
 /// Caps, as error codes and terminal reasons name them.
 const LIMITS: [&str; 6] = [
@@ -223,6 +226,43 @@ pub(super) fn other_block(block: Block<'_>, stamp: &Stamp<'_>, out: &mut Emitter
     }
 }
 
+/// What a block of a record told: a text, by the kind and key of its block, or a call, by its id.
+#[derive(Clone, Deserialize, Serialize)]
+pub(super) enum Part {
+    Text(Kind, i64),
+    Call(String),
+}
+
+/// What the records of a message told that was not taken back, by their uuids, in order.
+pub(super) type Records = Vec<(String, Vec<Part>)>;
+
+/// Takes out what the named records told, the last part first.
+pub(super) fn retracted(records: &mut Records, uuids: Option<Value<'_>>) -> Option<Vec<Part>> {
+    let uuids = uuids.into_iter().flat_map(|uuids| uuids.items());
+    let named: HashSet<String> = uuids
+        .filter_map(|uuid| uuid.text().map(Text::into_string))
+        .collect();
+    let mut gone = records
+        .iter_mut()
+        .filter(|(uuid, _)| named.contains(uuid))
+        .peekable();
+    gone.peek()?;
+    let mut parts: Vec<Part> = gone.flat_map(|(_, parts)| std::mem::take(parts)).collect();
+    parts.reverse();
+    Some(parts)
+}
+
+/// The part is void: its text goes, its call has failed if it has no result.
+pub(super) fn take_back(part: Part, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    match part {
+        Part::Text(kind, key) => out.drop_block(kind, key, stamp),
+        Part::Call(id) if out.is_open(&id) => {
+            out.update(Update::new(id, Some("failed")), stamp);
+        }
+        Part::Call(_) => {}
+    }
+}
+
 // -------------------------------------------------------------------- tool results
 
 /// The content of a tool result: texts and images; references and other parts are left out.
@@ -248,7 +288,13 @@ pub(super) fn tool_result(
     stamp: &Stamp<'_>,
     out: &mut Emitter<'_>,
 ) {
-    let failed = has_failed(block, raw);
+    // a call that stepped aside for what a person said goes on, and its result is told in another turn (2.1.332)
+    let detached = raw.is_some_and(|raw| is_true(raw.get("detachedToolCall")));
+    let status = match (has_failed(block, raw), detached) {
+        (true, _) => "failed",
+        (false, true) => "in_progress",
+        (false, false) => "completed",
+    };
     let (diffs, places) = patch_of(raw);
     let mut content = content_of(block.get("content"));
     content.extend(diffs);
@@ -256,7 +302,7 @@ pub(super) fn tool_result(
         content,
         locations: places,
         raw_output: raw.map(Data::Wire),
-        ..Update::new(id, Some(if failed { "failed" } else { "completed" }))
+        ..Update::new(id, Some(status))
     };
     update.facts.duration_ms = duration(raw);
     out.update(update, stamp);

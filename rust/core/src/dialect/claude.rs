@@ -11,7 +11,9 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::anthropic::{self, Block, Counts, Models, Plan, blocks_of, chunk_of, joined_text};
+use super::anthropic::{
+    self, Block, Counts, Models, Part, Plan, Records, blocks_of, chunk_of, joined_text,
+};
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, is_true, rule};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
@@ -35,6 +37,9 @@ const HELPERS_OR_EARLIER: &str = "helper calls that are not printed, such as tit
 const PART: Outcome = Outcome::Ignored("part of a block");
 const AGAIN: Outcome = Outcome::Ignored("record again");
 const HARNESS_TEXT: Outcome = Outcome::Ignored("text of the harness");
+
+/// What a result behind the last one says where a background task ended (up to 2.1.6): no turn has failed.
+const NO_TURN: &str = "only prompt commands are supported in streaming mode";
 
 /// Record types that say nothing for events.
 const IGNORED: &[(&str, &str)] = &[
@@ -73,17 +78,47 @@ const IGNORED_SYSTEM: &[(&str, &str)] = &[
     ("commands_changed", "commands"),
     ("worker_shutting_down", "shutdown"),
     ("session_writes_lost", "transcript mirror"),
+    // known from lists of 2.1.283
+    ("bridge_state", "bridge"),
+    ("cloud_session_delta", "cloud session"),
+    ("cloud_session_status", "cloud session"),
+    ("code_change_published", "notice"),
+    ("feedback_draft_queued", "notice"),
+    ("peer_message_hold", "queue"),
+    ("per_turn_effort_changed", "effort"),
+    ("post_turn_summary", "summary of a turn"),
+    ("session_metadata", "session state"),
+    ("task_summary", "task"),
+    ("turn_handoff_available", "session state"),
+    ("turn_preempted", "session state"),
+    ("turn_starting", "session state"),
+    ("vcs_state_changed", "session state"),
 ];
 /// Other subtypes of `system` that are known.
-const SYSTEM: [&str; 8] = [
+const SYSTEM: [&str; 9] = [
     "init",
     "status",
     "api_retry",
+    "model_consent_fallback",
     "model_fallback",
     "model_refusal_fallback",
     "permission_denied",
     "task_started",
     "compact_boundary",
+];
+/// Terminal reasons of turns that died, whatever else the result says (2.1.207).
+const DEAD: [&str; 11] = [
+    "api_error",
+    "blocking_limit",
+    "budget_exhausted",
+    "image_error",
+    "malformed_tool_use_exhausted",
+    "model_error",
+    "prompt_too_long",
+    "rapid_refill_breaker",
+    "structured_output_retry_exhausted",
+    "tool_deferred_unavailable",
+    "turn_setup_failed",
 ];
 const API_EVENTS: [&str; 6] = [
     "message_start",
@@ -305,12 +340,11 @@ struct Message {
     tier: Option<String>,
     /// Its message_delta was seen.
     is_final: bool,
-    /// Which said that the model refused to go on.
-    refused: bool,
     /// The request that it answers.
     request: Option<String>,
-    /// Of its records.
-    uuids: Vec<String>,
+    records: Records,
+    /// Texts that were not streamed.
+    wholes: i64,
 }
 
 /// A streamed block: its index, what it is, whether its record came, and the call that it holds.
@@ -392,8 +426,8 @@ struct Claude {
     agents: HashMap<String, Box<Message>>,
     /// Of the usage of all messages so far.
     keys: HashSet<String>,
-    /// Records of the message that was refused before this one.
-    refused: Vec<String>,
+    /// Records of the message before this one, which may still be taken back.
+    before: Records,
     plan: Plan,
     /// A turn is open.
     running: bool,
@@ -612,8 +646,6 @@ impl Claude {
             "message_delta" => {
                 usage(message, event.get("usage"), value, Vec::new(), false, out);
                 message.is_final = true;
-                let reason = event.path(&["delta", "stop_reason"]);
-                message.refused = reason.is_some_and(|reason| reason.is_text("refusal"));
                 Outcome::Mapped
             }
             _ => {
@@ -700,15 +732,19 @@ impl Claude {
         if let Some(request) = request {
             message.request = Some(request.into_string());
         }
-        if let Some(uuid) = filled(value.text_of("uuid")) {
-            if message.uuids.iter().any(|known| *known == *uuid) {
-                self.put(thread.as_deref(), message);
-                return AGAIN;
-            }
-            message.uuids.push(uuid.into_string());
+        let uuid = filled(value.text_of("uuid"));
+        if let Some(uuid) = &uuid
+            && message.records.iter().any(|(known, _)| *known == **uuid)
+        {
+            self.put(thread.as_deref(), message);
+            return AGAIN;
         }
+        let mut told = Vec::new();
         for block in blocks_of(wire.get("content")) {
-            self.block(&mut message, block, value, wire, out);
+            told.extend(self.block(&mut message, block, value, wire, out));
+        }
+        if let Some(uuid) = uuid {
+            message.records.push((uuid.into_string(), told));
         }
         if !message.is_final {
             let extra = anthropic::extra_of(wire, "stop_reason");
@@ -726,7 +762,7 @@ impl Claude {
         value: Value<'_>,
         wire: Value<'_>,
         out: &mut Emitter<'_>,
-    ) {
+    ) -> Option<Part> {
         let kind = block.kind();
         let call = block.text_of("id").filter(|_| anthropic::is_call(&kind));
         let streamed = message.closes(&kind).map(|streamed| {
@@ -739,12 +775,14 @@ impl Claude {
         let mut stamp = message.stamp(value);
         stamp.extra = anthropic::extra_of(wire, "stop_reason");
         let mut acts = true;
+        let mut part = None;
         if let Some(chunk) = chunk_of(&kind) {
             let text = block.text_of(&kind).unwrap_or_default();
             acts = chunk == Kind::Message && !text.is_empty();
             if streamed.is_none() && is_told(message, chunk, &kind, &text, stamp.thread(), out) {
-                return;
+                return None;
             }
+            let key = streamed.unwrap_or(-message.wholes - 1);
             if chunk == Kind::Message {
                 let texts = match stamp.parent {
                     None => &mut self.said,
@@ -752,11 +790,10 @@ impl Claude {
                 };
                 keep(texts, &text);
             }
-            match streamed {
-                Some(index) => out.final_text(chunk, index, text, &stamp),
-                None => out.whole(chunk, text, &stamp),
-            }
+            out.final_text(chunk, key, text, &stamp);
+            part = Some(Part::Text(chunk, key));
         } else if let Some(id) = call {
+            part = Some(Part::Call(id.to_string()));
             let call = Call {
                 twin: true,
                 ..Call::new(id, block.text_of("name"), block.get("input"))
@@ -769,6 +806,10 @@ impl Claude {
         if stamp.parent.is_none() && acts {
             self.last = None;
         }
+        if streamed.is_none() && matches!(part, Some(Part::Text(..))) {
+            message.wholes += 1;
+        }
+        part
     }
 
     /// What the harness says in the assistant's name: why it failed, or the output of a local command.
@@ -887,12 +928,27 @@ impl Claude {
 
     fn result(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
         let mut stamp = stamp_of(value);
+        let errors = value.get("errors").into_iter();
+        let mut errors = errors.flat_map(|errors| errors.items());
+        if !self.running && errors.any(|error| error.is_text(NO_TURN)) {
+            out.notice(NO_TURN, &stamp);
+            return Outcome::Mapped;
+        }
         out.session_state(&[("sessionId", stamp.session_id.clone())], &stamp);
         stamp.extra = anthropic::extra_of(value, "stop_reason");
         self.remember(None, out);
         out.commit(None);
-        let answer = value.text_of("result").unwrap_or_default();
+        self.before.clear();
+        let mut answer = value.text_of("result").unwrap_or_default();
         let failed = is_true(value.get("is_error"));
+        let structured = value.get("structured_output");
+        if let Some(structured) = structured.filter(|value| !value.is_null())
+            && answer.is_empty()
+            && !failed
+        {
+            // before the result repeated it
+            answer = str::from_utf8(structured.raw()).unwrap_or_default().into();
+        }
         let subtype = value.text_of("subtype");
         // 2.1.50 prints an error in the middle of a run with is_error false, and a person's interrupt alike
         let broken = subtype.as_deref() == Some("error_during_execution") && !self.interrupted;
@@ -960,7 +1016,10 @@ impl Claude {
         if aborted || &*subtype == "error_during_execution" && self.interrupted {
             return "cancelled";
         }
-        if failed || subtype.starts_with("error") {
+        let dead = reason
+            .as_deref()
+            .is_some_and(|reason| DEAD.contains(&reason));
+        if failed || subtype.starts_with("error") || dead {
             let codes = [value.text_of("api_error"), reason];
             return match self.capped || anthropic::is_limit(codes, answer) {
                 true => "limit",
@@ -1037,6 +1096,7 @@ impl Claude {
             "init" => {
                 self.remember(None, out);
                 out.commit(None);
+                self.before.clear();
                 self.main = None; // a message that was cut does not go on in another turn
                 let session = [
                     ("sessionId", value.text_of("session_id")),
@@ -1065,10 +1125,13 @@ impl Claude {
                     .with("message", value.text_of("error"));
                 out.state(state, &stamp);
             }
-            "model_fallback" | "model_refusal_fallback" => {
+            "model_consent_fallback" | "model_fallback" | "model_refusal_fallback" => {
                 self.retract(value.get("retracted_message_uuids"), &stamp, out);
-                let state = State::new("model").with("model", value.text_of("fallback_model"));
-                out.state(state, &stamp);
+                if value.text_of("scope").as_deref() != Some("local") {
+                    // that of a sub-agent or a side question
+                    let state = State::new("model").with("model", value.text_of("fallback_model"));
+                    out.state(state, &stamp);
+                }
             }
             "permission_denied" => {
                 let id = value.text_of("tool_use_id");
@@ -1107,20 +1170,30 @@ impl Claude {
         Outcome::Mapped
     }
 
-    /// Another answer takes the place of these records, as a fallback model's does of a refused one: what their message
-    /// said is taken back. While it streams, the answer is the message that has no record yet.
+    /// Another answer takes the place of these records, as a fallback model's does of a refused one: what they told is
+    /// taken back, once, for a notice may name them again. While the answer streams, it is the message that has no
+    /// record yet; the records are those of the message before it, which goes as a whole.
     fn retract(&mut self, uuids: Option<Value<'_>>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
-        let uuids = uuids.into_iter().flat_map(|uuids| uuids.items());
-        let retracted: HashSet<String> = uuids
-            .filter_map(|uuid| uuid.text().map(Text::into_string))
-            .collect();
-        let message = self.main.as_ref().map(|message| &message.uuids);
-        let told = message.filter(|uuids| !uuids.is_empty());
-        let mut told = told.unwrap_or(&self.refused).iter();
-        if told.any(|uuid| retracted.contains(uuid)) {
-            out.abandon(None, stamp);
+        let records = self.main.as_mut().map(|message| &mut message.records);
+        let of_this = records.filter(|records| !records.is_empty());
+        let streams = of_this.is_none();
+        let parts = anthropic::retracted(of_this.unwrap_or(&mut self.before), uuids);
+        let Some(mut parts) = parts else {
+            return;
+        };
+        if streams {
+            out.abandon(None, stamp); // also what was streamed of the answer: its record tells it again
             self.said.clear();
-            self.refused.clear();
+            self.before.clear();
+            parts.retain(|part| matches!(part, Part::Call(_)));
+        }
+        for part in parts {
+            if let Part::Text(Kind::Message, key) = part {
+                // a text that was taken back is none that the result repeats
+                let text = core(out.streamed(Kind::Message, key, None).unwrap_or_default());
+                self.said.retain(|said| said != text);
+            }
+            anthropic::take_back(part, stamp, out);
         }
     }
 
@@ -1157,8 +1230,8 @@ impl Claude {
     /// A new model message of a thread; the main agent's opens a turn if no init record did.
     ///
     /// `call` names its model call where the wire tells that it is another one than those before, whatever its id: some
-    /// gateways give all their messages the same, and under load the API itself gave it to six in a row. A refused
-    /// message can be taken back until the one after that in its place begins.
+    /// gateways give all their messages the same, and under load the API itself gave it to six in a row. What the main
+    /// agent's message before it said can still be taken back.
     #[allow(clippy::too_many_arguments)] // the record's parts, which were looked up already
     fn begin(
         &mut self,
@@ -1171,20 +1244,14 @@ impl Claude {
         out: &mut Emitter<'_>,
     ) -> Box<Message> {
         self.remember(thread, out);
-        let previous = match thread {
-            None => self.main.as_ref(),
-            Some(thread) => self.agents.get(thread),
-        };
-        let refused = previous.filter(|previous| previous.refused);
-        let refused = refused.map(|refused| refused.uuids.clone());
-        let refused = refused.unwrap_or_default();
-        if refused.is_empty() {
-            out.commit(thread);
-        } else {
-            out.close(thread);
-        }
         if thread.is_none() {
-            self.refused = refused;
+            let previous = self.main.as_mut();
+            let records = previous.map(|previous| std::mem::take(&mut previous.records));
+            self.before = records.unwrap_or_default();
+            out.settle_closed(None);
+            out.close(None);
+        } else {
+            out.commit(thread);
         }
         out.next_turn();
         let mut key = match filled(id.clone()) {

@@ -13,7 +13,9 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::anthropic::{self, Block, Counts, Models, Plan, blocks_of, chunk_of, joined_text};
+use super::anthropic::{
+    self, Block, Counts, Models, Part, Plan, Records, blocks_of, chunk_of, joined_text,
+};
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, is_true, rule};
 use crate::emit::{Call, Emitter};
 use crate::event::{PlanEntry, Stamp, State, Usage};
@@ -69,6 +71,10 @@ const IGNORED: &[(&str, &str)] = &[
     ("hybrid-organization", "owner"),
     ("relocated", "folder"),
     ("session-owner", "owner"),
+    // known from lists of public readers, up to 2.1.283
+    ("continued-in", "fork"),
+    ("file-history-delta", "file history"),
+    ("fork-context-ref", "fork"),
 ];
 /// The same for the subtypes of `system`.
 const IGNORED_SYSTEM: &[(&str, &str)] = &[
@@ -77,7 +83,6 @@ const IGNORED_SYSTEM: &[(&str, &str)] = &[
     ("local_command", "local command"),
     ("informational", "notice"),
     ("microcompact_boundary", "results cleared"),
-    ("model_refusal_fallback", "notice"),
     ("agents_killed", "task"),
     ("file_snapshot", "file history"),
     // known from public session files and types, 2.1.88 and 2.1.112
@@ -155,6 +160,9 @@ struct Current {
     /// Of its usage.
     key: Option<String>,
     end: String,
+    /// How many blocks there were, of one kind after the other.
+    blocks: i64,
+    lines: Records,
 }
 
 impl Current {
@@ -169,6 +177,8 @@ impl Current {
             request: request.map(str::to_owned),
             key,
             end: String::new(),
+            blocks: 0,
+            lines: Vec::new(),
         }
     }
 
@@ -232,7 +242,7 @@ impl Mapper for Transcript {
             self.seen.insert(uuid, thread);
         }
         match &*kind {
-            "system" => system(value, out),
+            "system" => self.system(value, out),
             "attachment" => self.attachment(value, out),
             "cost-state" => {
                 let models = Models::of(value.get("modelUsage"));
@@ -357,6 +367,9 @@ impl Transcript {
             ..stamp
         };
         let thread = stamp.thread().map(str::to_owned);
+        if thread.is_none() {
+            self.retract(value.get("supersedesUuids"), &stamp, out);
+        }
         let id = stamp.message_id.as_deref();
         let request = filled(value.text_of("requestId"));
         let request = request.as_deref();
@@ -374,16 +387,23 @@ impl Transcript {
             }
         }
         let mut kind = Text::default();
+        let mut told = Vec::new();
         for block in blocks_of(message.get("content")) {
             kind = block.kind();
+            let mut key = 0;
             if let Some(current) = self.current.get_mut(&thread) {
                 if current.end != *kind || value.first("apiBlockIndex").is_some() {
-                    out.close(thread.as_deref());
+                    current.blocks += 1;
                 }
                 current.end.clear();
                 current.end.push_str(&kind);
+                key = current.blocks;
             }
-            self.block(&kind, block, &stamp, out);
+            told.extend(self.block(&kind, key, block, &stamp, out));
+        }
+        if let (Some(current), Some(uuid)) = (self.current.get_mut(&thread), value.text_of("uuid"))
+        {
+            current.lines.push((uuid.into_string(), told));
         }
         let key = self.current.get(&thread);
         let key = key.and_then(|current| current.key.as_deref());
@@ -394,12 +414,20 @@ impl Transcript {
         Outcome::Mapped
     }
 
-    fn block(&mut self, kind: &str, block: Block<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+    fn block(
+        &mut self,
+        kind: &str,
+        key: i64,
+        block: Block<'_>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Option<Part> {
         if let Some(chunk) = chunk_of(kind) {
             // pieces of one text, as gateways print them, lie on lines that follow each other
             if let Some(text) = block.get(kind).and_then(|text| text.as_str()) {
-                out.delta(chunk, kind, text, stamp);
+                out.delta(chunk, key, text, stamp);
             }
+            return Some(Part::Text(chunk, key));
         } else if let Some(id) = block.text_of("id").filter(|_| anthropic::is_call(kind)) {
             let name = block.text_of("name");
             let input = block.get("input");
@@ -411,14 +439,31 @@ impl Transcript {
                     None => self.delegations.push((id.to_string(), prompt)),
                 }
             }
+            let part = Part::Call(id.to_string());
             let call = Call {
                 twin: true,
                 ..Call::new(id, name, input)
             };
             out.call(call, stamp);
             show(self.plan.call(block), stamp, out);
-        } else {
-            anthropic::other_block(block, stamp, out);
+            return Some(part);
+        }
+        anthropic::other_block(block, stamp, out);
+        None
+    }
+
+    /// Another answer takes the place of these lines, as a fallback model's does of a refused one. They stay in the file
+    /// (2.1.197): what they told is taken back, once, for a notice may name them again.
+    fn retract(&mut self, uuids: Option<Value<'_>>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+        let Some(message) = self.current.get_mut(&None) else {
+            return;
+        };
+        let parts = anthropic::retracted(&mut message.lines, uuids).unwrap_or_default();
+        if !parts.is_empty() {
+            message.end.clear(); // what comes next is a text of its own
+        }
+        for part in parts {
+            anthropic::take_back(part, stamp, out);
         }
     }
 
@@ -537,6 +582,35 @@ impl Transcript {
 
     // ---------------------------------------------------------------- other lines
 
+    fn system(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let stamp = stamp_of(value);
+        let subtype = value.text_of("subtype").unwrap_or_default();
+        let state = match &*subtype {
+            "compact_boundary" => {
+                let trigger = value.path(&["compactMetadata", "trigger"]);
+                State::new("compaction")
+                    .with("phase", "end")
+                    .with("trigger", trigger.and_then(|trigger| trigger.text()))
+                    .with("success", true)
+            }
+            "api_error" => State::new("retry")
+                .with("phase", "start")
+                .with("attempt", count(value.get("retryAttempt")))
+                .with("maxAttempts", count(value.get("maxRetries")))
+                .with("delayMs", price(value.get("retryInMs"))),
+            "model_consent_fallback" | "model_fallback" | "model_refusal_fallback" => {
+                self.retract(value.get("retractedMessageUuids"), &stamp, out);
+                if value.text_of("scope").as_deref() == Some("local") {
+                    return Outcome::Mapped; // that of a sub-agent or a side question
+                }
+                State::new("model").with("model", value.text_of("fallbackModel"))
+            }
+            other => return rule(IGNORED_SYSTEM, other),
+        };
+        out.state(state, &stamp);
+        Outcome::Mapped
+    }
+
     /// What goes to the model beside the messages; only a prompt that was typed ahead is a person's.
     fn attachment(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
         let content = value.get("attachment");
@@ -653,28 +727,6 @@ fn usage(
         Some(key) => out.call_usage(&tokens, stamp, Some(key), side),
         None => out.call_usage(&tokens, stamp, Some(&format!("line {line}")), side),
     }
-}
-
-fn system(value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
-    let stamp = stamp_of(value);
-    let subtype = value.text_of("subtype").unwrap_or_default();
-    let state = match &*subtype {
-        "compact_boundary" => {
-            let trigger = value.path(&["compactMetadata", "trigger"]);
-            State::new("compaction")
-                .with("phase", "end")
-                .with("trigger", trigger.and_then(|trigger| trigger.text()))
-                .with("success", true)
-        }
-        "api_error" => State::new("retry")
-            .with("phase", "start")
-            .with("attempt", count(value.get("retryAttempt")))
-            .with("maxAttempts", count(value.get("maxRetries")))
-            .with("delayMs", price(value.get("retryInMs"))),
-        other => return rule(IGNORED_SYSTEM, other),
-    };
-    out.state(state, &stamp);
-    Outcome::Mapped
 }
 
 /// A user line that no person typed.

@@ -221,6 +221,8 @@ struct Thread {
     /// Keys of the blocks that stream, and their kind.
     open: Vec<(String, Kind)>,
     plan: Option<Vec<PlanEntry<'static>>>,
+    /// A turn or an item of it was told.
+    works: bool,
     /// The agent said something in this turn.
     said: bool,
     /// The plan that it proposed in this turn.
@@ -463,8 +465,16 @@ impl AppServer {
             "thread/tokenUsage/updated" => {
                 let usage = params.object("tokenUsage");
                 let of = |key| usage.and_then(|usage| usage.get(key));
-                let meter = &mut self.thread(&stamp).meter;
-                match meter.take(out, of("total"), of("last"), &stamp) {
+                let total = of("total").filter(Value::is_object);
+                let thread = self.thread(&stamp);
+                let known = match total.filter(|_| !thread.works) {
+                    Some(total) => {
+                        thread.meter.know(total); // told to a client that resumes a thread: no model call
+                        false
+                    }
+                    None => thread.meter.take(out, total, of("last"), &stamp),
+                };
+                match known {
                     true => Outcome::Mapped,
                     false => Outcome::Ignored("token count again"),
                 }
@@ -498,6 +508,7 @@ impl AppServer {
             out.settle(kind, key.as_str(), stamp.thread()); // what was cut stays as it is
         }
         if starts {
+            thread.works = true;
             thread.said = false;
             thread.refused = false;
             thread.fatal = None;
@@ -562,6 +573,7 @@ impl AppServer {
         };
         let key = key(&stamp, &item, digits(index).unwrap_or(""));
         let thread = self.thread(&stamp);
+        thread.works = true;
         if message {
             thread.refused = false;
             thread.said = true;
@@ -591,6 +603,7 @@ impl AppServer {
             let call = id.to_string();
             self.agents.entry(child.into_string()).or_insert(call);
         }
+        self.thread(&stamp).works = true;
         if &*name == "plan" && done {
             // plan mode: it is the turn's answer if that says nothing else
             let proposal = filled(item.text_of("text")).map(Text::into_string);

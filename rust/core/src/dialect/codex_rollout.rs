@@ -12,7 +12,7 @@ use super::codex_events::{Agents, Events, call_kind};
 use super::codex_responses::{Family, Responses, is_prompt, phase_of, response_sign};
 use super::codex_shapes::{self as shapes, Item, Meter, What, other_item};
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all};
-use crate::emit::Emitter;
+use crate::emit::{Emitter, Mark};
 use crate::event::{Kind, Stamp, State, iso, millis};
 use crate::json::{Text, Value};
 use crate::number::count;
@@ -48,6 +48,10 @@ const TYPES: &[&str] = &[
 ];
 /// A copied history is written within this time.
 const FORK_MILLIS: i64 = 1000;
+/// Characters of a UUID of version 7 that are its time.
+const TIME: usize = 13;
+/// Events by which a turn begins.
+const BEGIN: [&str; 2] = ["task_started", "turn_started"];
 
 fn sign(record: Value<'_>) -> Option<Sign> {
     let kind = record.text_of("type");
@@ -89,14 +93,22 @@ struct Rollout {
     started_at: Option<String>,
     /// Ordinal of the first record that is no copy.
     first_own: Option<i64>,
+    /// It came from another thread, and no turn of its own has begun.
+    forked: bool,
     /// A copy of the parent's history is read.
     copying: bool,
+    /// The copied turns tell when they began.
+    dated: bool,
     /// The copy kept its times.
     old_times: bool,
     /// The file has records of turns.
     turned: bool,
     /// A prompt came, and nothing of the agent since (no turn records).
     prompted: bool,
+    /// How far the texts were when a turn began that has no prompt yet.
+    mark: Option<Mark>,
+    /// The same of the turns that have one.
+    turns: Vec<Mark>,
     events: Events,
     agents: Agents,
     responses: Responses,
@@ -118,10 +130,22 @@ impl Mapper for Rollout {
         if &*kind == "session_meta" {
             return self.meta(payload, stamp, out);
         }
-        if self.copying && !self.is_own(value, payload, stamp.timestamp.as_deref()) {
-            return self.copied(&kind, payload);
+        if self.forked || self.copying {
+            let time = stamp.timestamp.as_deref();
+            let begun_here = self.is_begun_here(payload);
+            if self.forked && (begun_here == Some(false) || self.is_older(time)) {
+                self.copying = true; // without the parent's session_meta
+            }
+            if self.copying && !self.is_own(value, begun_here, time) {
+                return self.copied(&kind, payload);
+            }
+            self.copying = false;
+            let what = payload.text_of("type").unwrap_or_default();
+            if self.forked && &*what == "token_count" {
+                return self.copied(&kind, payload); // before any turn it is the parent's
+            }
+            self.forked &= !(&*kind == "turn_context" || BEGIN.contains(&&*what));
         }
-        self.copying = false;
         match &*kind {
             "turn_context" => {
                 let model = filled(payload.text_of("model"));
@@ -199,9 +223,14 @@ impl Rollout {
             self.started_at = stamp.timestamp.as_ref().map(|time| time.to_string());
             let first = count(meta.get("subagent_history_start_ordinal"));
             self.first_own = first.filter(|first| *first > 1);
+            self.forked = self.parent.as_ref().is_some_and(|id| !id.is_empty());
             self.copying = self.first_own.is_some();
+            self.dated = false;
+            self.old_times = false;
             self.turned = false;
             self.prompted = false;
+            self.mark = None;
+            self.turns.clear();
             self.events.meter = Meter::default();
         }
         stamp.session_id = thread.clone();
@@ -218,19 +247,43 @@ impl Rollout {
         Outcome::Mapped
     }
 
-    /// Whether the copy of the parent's history is over. The ordinal says so, or a turn whose id is younger than the
-    /// thread's (both begin with their time), or the clock.
-    fn is_own(&mut self, value: Value<'_>, payload: Value<'_>, timestamp: Option<&str>) -> bool {
-        let ordinal = count(value.get("ordinal"));
-        if let (Some(first), Some(ordinal)) = (self.first_own, ordinal) {
-            return ordinal >= first;
-        }
+    /// Whether the turn of a record began in this thread, where the record tells: by an id that is no older than the
+    /// thread's (both begin with their time), or, with other ids, by the time at which the turn began.
+    fn is_begun_here(&self, payload: Value<'_>) -> Option<bool> {
         let turn = payload.text_of("turn_id");
         if let (Some(turn), Some(session)) = (turn, &self.session)
             && has_time(&turn)
             && has_time(session)
         {
-            return *turn > **session;
+            return Some(turn[..TIME] >= session[..TIME]);
+        }
+        let what = payload.text_of("type").unwrap_or_default();
+        let began = count(
+            payload
+                .get("started_at")
+                .filter(|_| BEGIN.contains(&&*what)),
+        )?;
+        Some(began * 1000 + FORK_MILLIS > millis(self.started_at.as_ref()?))
+    }
+
+    /// Whether the copy of the parent's history is over. The ordinal says so, or a turn that began in this thread, or
+    /// the clock. A long copy takes its time: where its turns tell when they began, the clock says nothing.
+    fn is_own(
+        &mut self,
+        value: Value<'_>,
+        begun_here: Option<bool>,
+        timestamp: Option<&str>,
+    ) -> bool {
+        let ordinal = count(value.get("ordinal"));
+        if let (Some(first), Some(ordinal)) = (self.first_own, ordinal) {
+            return ordinal >= first;
+        }
+        if let Some(begun_here) = begun_here {
+            self.dated |= !begun_here;
+            return begun_here;
+        }
+        if self.dated {
+            return false;
         }
         let (Some(time), Some(start)) = (timestamp, &self.started_at) else {
             return false;
@@ -242,6 +295,14 @@ impl Rollout {
         } else {
             apart > FORK_MILLIS
         }
+    }
+
+    /// Whether a record was written before the thread was there.
+    fn is_older(&self, timestamp: Option<&str>) -> bool {
+        let (Some(time), Some(start)) = (timestamp, &self.started_at) else {
+            return false;
+        };
+        millis(time) + FORK_MILLIS < millis(start)
     }
 
     /// Whether a record was written together with the file's first: a copy is, a second session is not.
@@ -273,8 +334,12 @@ impl Rollout {
         if prompt && !self.turned && !self.prompted {
             // without records of turns a prompt begins one; several in a row are one
             self.responses.start();
+            self.mark = Some(out.mark());
             out.next_turn();
             out.state(State::new("turn").with("phase", "start"), &stamp);
+        }
+        if prompt {
+            self.asked();
         }
         let role = item.text_of("role");
         let still = matches!(role.as_deref(), Some("user" | "developer"));
@@ -286,6 +351,9 @@ impl Rollout {
         let Some(kind) = msg.text_of("type") else {
             return Outcome::Unknown;
         };
+        if &*kind == "user_message" {
+            self.asked();
+        }
         let chunk = match &*kind {
             "user_message" => Some((Kind::User, "message")),
             "agent_message" => Some((Kind::Message, "message")),
@@ -306,7 +374,12 @@ impl Rollout {
             "user_message_begin" => return Outcome::Ignored("begin of a message"),
             "task_started" => {
                 self.turned = true;
+                self.mark = Some(out.mark());
                 self.responses.start();
+            }
+            "thread_rolled_back" => {
+                let turns = count(msg.get("num_turns")).unwrap_or_default();
+                return self.roll_back(turns, &stamp, out);
             }
             "dynamic_tool_call_response" => {
                 let (name, id) = ("dynamic_tool_call".into(), msg.text_of("call_id"));
@@ -385,9 +458,32 @@ impl Rollout {
                 stamp.extra = phase_of(item);
                 self.said(Kind::Message, content(), &stamp, out)
             }
-            What::User => self.said(Kind::User, content(), &stamp, out),
+            What::User => {
+                self.asked();
+                self.said(Kind::User, content(), &stamp, out)
+            }
             _ => Outcome::Unknown,
         }
+    }
+
+    /// A person's words: those that steer a turn begin none.
+    fn asked(&mut self) {
+        self.turns.extend(self.mark.take());
+    }
+
+    /// The thread goes on as if its last turns had not been: what was said in them is taken back. Their calls and what
+    /// they used stay, for that happened.
+    fn roll_back(&mut self, turns: i64, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let turns = usize::try_from(turns).unwrap_or_default();
+        let first = self.turns.len().saturating_sub(turns);
+        let Some(mark) = self.turns.get(first) else {
+            return Outcome::Ignored("rollback");
+        };
+        out.rewind(*mark, stamp);
+        self.turns.truncate(first);
+        self.responses.start();
+        self.mark = None;
+        Outcome::Mapped
     }
 
     /// How a call ended, in structure: better than its output in text, which may have come before.

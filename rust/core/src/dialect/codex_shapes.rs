@@ -674,6 +674,10 @@ fn tell_call(
         (None, Some(total)) => growth(sums(total), before),
         (None, None) => return false,
     };
+    let counters = [call.prompt, call.cached, call.completion];
+    if counters.into_iter().flatten().all(|number| number == 0) {
+        return false; // a sum that was set: no model was called
+    }
     out.call_usage(&call, stamp, key, false);
     if let (Some(total), None) = (total, stamp.thread()) {
         out.run_usage(&usage_of(total), stamp, None);
