@@ -428,3 +428,49 @@ def test_the_context_file_leaves_out_what_no_person_said() -> None:
     assert (run.dialect, run.verdict.outcome) == ("kimi-context", "completed")
     assert [message["text"] for message in run.messages if message["role"] == "user"] == ["Do it."]
     assert run.usage["calls"]["count"] == 0  # the size of the context is no bill
+
+
+def old_event(kind: str, payload: dict[str, Any] | None = None) -> dict[str, Any]:
+    params = {"type": kind} if payload is None else {"type": kind, "payload": payload}
+    return {"jsonrpc": "2.0", "method": "event", "params": params}
+
+
+def old_result(call_id: str, ok: bool, output: Any, message: str = "") -> dict[str, Any]:
+    result = {"output": output, "message": message, "brief": ""}
+    return old_event("tool_result", {"tool_call_id": call_id, "ok": ok, "result": result})
+
+
+def test_the_wire_of_november_2025_is_read() -> None:
+    """kimi-cli 0.46 to 0.58 had other names on the wire, and no prompts."""
+    ask = {"id": "r-1", "tool_call_id": "c-2", "sender": "Shell", "action": "run", "description": "Run it?"}
+    inner = old_event("content_part", {"type": "text", "text": "Inner."})["params"]
+    run = headrace.reduce(
+        lines(
+            old_event("step_begin", {"n": 1}),
+            old_event("content_part", {"type": "text", "text": "Let "}),
+            old_event("content_part", {"type": "text", "text": "me."}),
+            old_event("tool_call", call("c-1", arguments="")),
+            old_event("tool_call_part", {"arguments_part": '{"command": "ls"}'}),
+            old_result("c-1", True, {"type": "text", "text": "a"}),
+            old_event("tool_call", call("c-2")),
+            {"jsonrpc": "2.0", "id": "r-1", "method": "request", "params": {"type": "approval", "payload": ask}},
+            old_result("c-2", False, "", "No."),
+            old_event("subagent_event", {"task_tool_call_id": "c-1", "event": inner}),
+            old_event("status_update", {"context_usage": 0.1}),
+            old_event("compaction_begin"),
+            old_event("compaction_end"),
+            old_event("step_begin", {"n": 2}),
+            old_event("content_part", {"type": "text", "text": "Done."}),
+            old_event("status_update", {"context_usage": 0.2}),
+            {"jsonrpc": "2.0", "id": "1", "result": {"status": "finished"}},
+        )
+    )
+    assert (run.dialect, run.texts, run.verdict.outcome) == ("kimi-wire", ["Let me.", "Done."], "completed")
+    assert [(c["input"], c["ok"], c["result"]) for c in run.tool_calls] == [
+        ({"command": "ls"}, True, "a"),
+        ({"command": "ls"}, False, "No."),
+    ]
+    assert run.report.unknown == {}
+    failed = {"jsonrpc": "2.0", "id": "1", "error": {"code": -32099, "message": "Run failed: x"}}
+    run = headrace.reduce(lines(old_event("step_begin", {"n": 1}), old_event("step_interrupted"), failed))
+    assert (run.verdict.outcome, [error["message"] for error in run.errors]) == ("failed", ["Run failed: x"])
