@@ -474,3 +474,30 @@ def test_the_wire_of_november_2025_is_read() -> None:
     failed = {"jsonrpc": "2.0", "id": "1", "error": {"code": -32099, "message": "Run failed: x"}}
     run = headrace.reduce(lines(old_event("step_begin", {"n": 1}), old_event("step_interrupted"), failed))
     assert (run.verdict.outcome, [error["message"] for error in run.errors]) == ("failed", ["Run failed: x"])
+
+
+def test_kimi_code_without_requests_names_the_model_as_its_settings_do() -> None:
+    """Requests are in the file since July 2026; before, settings and usage have the model's alias."""
+
+    def told(kind: str, **facts: Any) -> dict[str, Any]:
+        return {"type": kind, "time": 1782012661213, **facts}
+
+    def step(text: str, output: int) -> list[dict[str, Any]]:
+        part, usage = {"type": "text", "text": text}, {"inputOther": 10, "output": output, "inputCacheRead": 0}
+        events: list[dict[str, Any]] = [{"type": "step.begin"}, {"type": "content.part", "part": part}]
+        events.append({"type": "step.end", "usage": usage, "finishReason": "end_turn"})
+        return [told("context.append_loop_event", event=event) for event in events]
+
+    head = {"type": "metadata", "protocol_version": "1.4", "created_at": 1782012661212}
+    first, other = told("config.update", modelAlias="vendor/one"), told("config.update", modelAlias="vendor/two")
+    run = headrace.reduce(lines(head, first, *step("A", 1), other, *step("B", 2)))
+    assert run.model == "vendor/two"
+    assert {name: part["completion_tokens"] for name, part in run.usage.by_model.items()} == {
+        "vendor/one": 1,
+        "vendor/two": 2,
+    }
+    record = told("usage.record", model="vendor/one", usage={"inputOther": 1, "output": 5}, usageScope="turn")
+    assert headrace.reduce(lines(head, record)).model == "vendor/one"
+    request = {**told("llm.request", model="one", modelAlias="vendor/one"), "kind": "loop"}
+    run = headrace.reduce(lines(head, first, request, other, *step("A", 1), record))
+    assert (run.model, list(run.usage.by_model)) == ("one", ["one"])
