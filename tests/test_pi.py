@@ -216,6 +216,22 @@ def test_what_a_person_stopped_is_not_tried_again(engine: Any) -> None:
         assert (got["dialect"], got["texts"], got["retries"]) == ("pi-session", texts, retries)
 
 
+def test_the_first_versions_have_results_as_text(engine: Any) -> None:
+    """Up to 0.22 a failed call ended in a text; up to 0.5 a toolResult message had one as `output`."""
+    block = {"type": "toolCall", "id": "c-1", "name": "bash", "arguments": {"command": "x"}}
+    asks = {"role": "assistant", "content": [block], "stopReason": "toolUse"}
+    call = {"toolCallId": "c-1", "toolName": "bash"}
+    for content in ({"content": [{"type": "text", "text": "boom"}]}, {"output": "boom"}):
+        told = {"role": "toolResult", **call, **content, "isError": True}
+        ended = {"type": "tool_execution_end", **call, "result": "boom", "isError": True}
+        live = [AGENT, {"type": "message_end", "message": asks}, ended, {"type": "message_end", "message": told}]
+        head = {"type": "session", "id": "s-1", "timestamp": "2025-11-11T00:00:00.000Z", "cwd": "/p"}
+        entries = [{"type": "message", "timestamp": "2025-11-11T00:00:01.000Z", "message": m} for m in (asks, told)]
+        for stream in (live, [head, *entries]):
+            got = run(engine, lines(*stream))["tool_calls"]
+            assert [(call["ok"], call["result"]) for call in got] == [(False, "boom")]
+
+
 # ---------------------------------------------------------------- oh-my-pi
 
 

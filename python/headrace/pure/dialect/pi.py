@@ -329,8 +329,8 @@ class Mapper:
             return None if self.out.update(call_id, stamp, status="in_progress", content=content) else "late progress"
         if kind != "tool_execution_end":
             return UNKNOWN
-        result = value.get("result")
-        result = result if isinstance(result, dict) else {}
+        told = value.get("result")  # up to 0.22 a text if the call failed
+        result = told if isinstance(told, dict) else {}
         subagents(self.out, self.reported, call_id, result.get("details"))
         structured = result.get("structuredContent")
         exit_code = count(structured.get("exit_code")) if isinstance(structured, dict) else None
@@ -339,7 +339,7 @@ class Mapper:
             call_id,
             stamp,
             status="failed" if True in (value.get("isError"), result.get("isError")) or exit_code else "completed",
-            content=content_of(result.get("content")),
+            content=content_of(told if isinstance(told, str) else result.get("content")),
             exit_code=exit_code,
             duration_ms=price(value.get("durationMs")),
             raw_output=raw or ...,
@@ -551,7 +551,7 @@ def tool_result(out: Emitter, reported: dict[tuple[str, int], int], message: dic
         call_id,
         stamp,
         status="failed" if message.get("isError") is True else "completed",
-        content=content_of(message.get("content")),
+        content=content_of(message.get("content", message.get("output"))),  # `output` up to 0.5
         duration_ms=price(message.get("durationMs")),
         raw_output={"details": details} if isinstance(details, dict) and details else ...,
     )
@@ -621,7 +621,9 @@ def call(out: Emitter, block: dict[str, Any], stamp: Stamp) -> None:
 
 
 def content_of(content: Any) -> list[dict[str, Any]]:
-    """Tool content from pi's text and image blocks."""
+    """Tool content from pi's text and image blocks, or from a text."""
+    if isinstance(content, str):
+        return ev.text_content(content) if content else []
     blocks = []
     for block in as_list(content):
         if not isinstance(block, dict):

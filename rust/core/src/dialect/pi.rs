@@ -537,6 +537,7 @@ impl Pi {
         out: &mut Emitter<'_>,
     ) {
         let result = value.get("result");
+        let told = result.and_then(|result| result.as_str()); // up to 0.22, if the call failed
         let of = |key| result.and_then(|result| result.get(key));
         subagents(&id, of("details"), &mut self.reported, out);
         let mut raw: Vec<(Text<'_>, Data<'_>)> = Vec::new();
@@ -552,7 +553,10 @@ impl Pi {
             || is_true(of("isError"))
             || code.is_some_and(|code| code != 0);
         let mut update = Update {
-            content: content_of(of("content")),
+            content: content_of(match told {
+                Some(_) => result,
+                None => of("content"),
+            }),
             raw_output: (!raw.is_empty()).then_some(Data::Map(raw)),
             ..Update::new(id, Some(if failed { "failed" } else { "completed" }))
         };
@@ -862,7 +866,7 @@ pub(super) fn tool_result(
     let failed = is_true(message.get("isError"));
     let details = details.filter(|details| details.is_object() && !details.is_empty());
     let mut update = Update {
-        content: content_of(message.get("content")),
+        content: content_of(message.get("content").or_else(|| message.get("output"))), // `output` up to 0.5
         raw_output: details.map(|details| Data::Map(vec![("details".into(), details.into())])),
         ..Update::new(
             id.borrow(),
@@ -969,7 +973,11 @@ fn call(block: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
 }
 
 /// Tool content from pi's text and image blocks.
+/// Tool content from blocks, or from a text.
 fn content_of(content: Option<Value<'_>>) -> Vec<Item<'_>> {
+    if let Some(text) = content.and_then(|content| content.text()) {
+        return text_content(filled(Some(text)));
+    }
     let blocks = content.into_iter().flat_map(|content| content.items());
     blocks.filter_map(item_of).collect()
 }
