@@ -313,3 +313,14 @@ def test_the_stream_of_oh_my_pi_is_read_like_that_of_pi(engine: Any) -> None:
     got = parser.run()
     assert (got["verdict"]["outcome"], got["texts"], got["errors"]) == ("completed", ["Whole."], [])
     assert (got["retries"], parser.report()["unknown"]) == (1, {})
+
+
+def test_answers_that_stay_empty_are_a_failure(engine: Any) -> None:
+    """oh-my-pi asks again, and gives up with a failed retry since July 2026, behind the agent's end or before it."""
+    gave_up = {"type": "auto_retry_end", "success": False, "attempt": 3, "finalError": "empty"}
+    empty = [AGENT, *old(answer("", "stop"))]
+    for stream in ([*empty, AGENT_END, gave_up], [*empty, gave_up, AGENT_END]):
+        got = run(engine, lines(*stream))
+        assert (got["verdict"]["outcome"], [error["message"] for error in got["errors"]]) == ("failed", ["empty"])
+        got = run(engine, lines(*stream, AGENT, *old(answer("So.")), AGENT_END))
+        assert (got["verdict"]["outcome"], got["final_text"]) == ("completed", "So.")

@@ -402,6 +402,13 @@ class Mapper:
                 success=success if isinstance(success, bool) else None,
                 message=as_text(value.get("finalError")),
             )
+            if success is False and self.stop == "stop" and isinstance(value.get("finalError"), str):
+                # oh-my-pi: the answers were empty, however often it asked
+                self.stop = "error"
+                self.failure = Failure(keep(self.out, value["finalError"]), [], Stamp(model=self.model))
+                if not self.running:
+                    self._end_turn()
+                return None
             if success is False and not self.running:
                 self.called_off, self.retried = self.retried or self.called_off, None
                 if self.open and not self.settles:

@@ -642,6 +642,22 @@ impl Pi {
                     .with("success", success)
                     .with("message", value.text_of("finalError"));
                 out.state(state, &Stamp::default());
+                if let Some(message) = value.text_of("finalError")
+                    && success == Some(false)
+                    && self.stop.as_deref() == Some("stop")
+                {
+                    // oh-my-pi: the answers were empty, however often it asked
+                    self.stop = Some("error".into());
+                    self.failure = Some(Failure {
+                        message: Some(out.keep(message)),
+                        calls: Vec::new(),
+                        stamp: self.stamp().to_static(),
+                    });
+                    if !self.running {
+                        self.end_turn(out);
+                    }
+                    return Outcome::Mapped;
+                }
                 if success == Some(false) && !self.running {
                     self.called_off = self.retried.take().or(self.called_off.take());
                     if self.open && !self.settles {
