@@ -197,3 +197,58 @@ def test_records_that_only_the_vendors_sdk_names_are_known() -> None:
     stream = lines(prompt(), moved, *map(told, others), said("So."), result())
     run = headrace.reduce(stream)
     assert (run.dialect, run.cwd, run.report.unknown) == ("copilot", "/q", {})
+
+
+# ---------------------------------------------------------------- usage of versions before 1.0.102
+
+
+def ended(prompt_tokens: int, output: int, model: str = "gpt-5.4", **facts: Any) -> dict[str, Any]:
+    counts = {"inputTokens": prompt_tokens, "outputTokens": output, "cacheReadTokens": 0, "cacheWriteTokens": 0}
+    metrics = {model: {"requests": {"count": 1, "cost": 0}, "usage": counts}}
+    return told("session.shutdown", shutdownType="routine", modelMetrics=metrics, **facts)
+
+
+BEGUN = told("session.start", sessionId="s-1", copilotVersion="1.0.20", producer="copilot-agent")
+
+
+def test_the_output_of_each_message_is_counted_where_nothing_else_is() -> None:
+    calls = headrace.reduce(
+        lines(
+            prompt(), said("", asks("c-1"), outputTokens=536), done("c-1"), said("So.", message="m-2", outputTokens=9)
+        )
+    ).usage["calls"]
+    assert (calls["count"], calls["completion_tokens"], calls["prompt_tokens"]) == (2, 545, None)
+
+
+def test_a_message_that_is_split_is_one_call() -> None:
+    chunks = [said(word, message=word, apiCallId="a-1", outputTokens=7) for word in ("One", "Two")]
+    assert headrace.reduce(lines(prompt(), *chunks)).usage["calls"]["completion_tokens"] == 7
+
+
+def test_the_output_of_messages_is_not_counted_beside_usage_records() -> None:
+    spent = told("assistant.usage", ephemeral=True, model="m", inputTokens=10, outputTokens=9)
+    run = headrace.reduce(lines(prompt(), spent, said("So.", outputTokens=9), result()))
+    assert (run.usage["calls"]["count"], run.usage["calls"]["completion_tokens"]) == (1, 9)
+
+
+def test_the_totals_of_a_resumed_sessions_processes_add_up() -> None:
+    """Up to 1.0.67 each process begins to count anew."""
+    first = [BEGUN, prompt(), said("One."), ended(2000, 12)]
+    second = [prompt(), said("Two.", message="m-2"), ended(5000, 34), ended(5000, 34)]  # and may say it twice
+    run = headrace.reduce(lines(*first, *second))
+    assert (run.usage["run"]["prompt_tokens"], run.usage["run"]["completion_tokens"]) == (7000, 46)
+    assert run.usage.printed_by_model["gpt-5.4"]["prompt_tokens"] == 7000
+    same = headrace.reduce(lines(*first, *first[1:]))
+    assert same.usage["run"]["prompt_tokens"] == 4000
+    other = headrace.reduce(lines(*first, prompt(), said("Two."), ended(500, 3, "claude-sonnet-4.5")))
+    assert other.usage["run"]["prompt_tokens"] == 2500
+    assert {name: sums["completion_tokens"] for name, sums in other.usage.printed_by_model.items()} == {
+        "gpt-5.4": 12,
+        "claude-sonnet-4.5": 3,
+    }
+
+
+def test_totals_of_the_whole_session_do_not_add_up() -> None:
+    whole = [ended(counts, 1, accountingSnapshot={"totalUserRequests": 1}) for counts in (2000, 7000)]
+    run = headrace.reduce(lines(BEGUN, prompt(), said("One."), whole[0], prompt(), said("Two."), whole[1]))
+    assert run.usage["run"]["prompt_tokens"] == 7000

@@ -1,5 +1,5 @@
-"""A session that a harness keeps as one pretty-printed JSON document is one record, and a pretty array of records
-stands for them; a damaged stream never does."""
+"""A session that a harness keeps as one pretty-printed JSON document is one record, and an array of records, pretty or
+with a line for each, stands for them; a damaged stream never does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from headrace.errors import MalformedLine
 from headrace.pure.record import Intake
 
 from .engines import ENGINES
@@ -115,6 +116,10 @@ DAMAGED = [
     RECORD + b"\n" + PRETTY,
     PRETTY[:-1],  # cut off
     b"[\n" + RECORD,
+    b"[\n" + RECORD + b"\n" + RECORD,
+    b"[\n" + RECORD + b"\n" + RECORD + b"\n]",
+    b'{"a": [\n' + RECORD + b"\n]}",
+    b"[\n" + RECORD + b"\n]\n" + RECORD,
     ARRAY + b"\n" + RECORD,
     ARRAY[:-1],
     ARRAY + b"\n]",
@@ -158,7 +163,8 @@ def test_every_backend_keeps_the_same_account(size: int, max_line_bytes: int) ->
         for text in (PRETTY, ARRAY, ARRAY.replace(b'"x"', b'"item.completed"'))
         for data in (text, text.replace(b"\n", b"\r\n") + b"\r\n", b"\n\t\n" + text + b"\n \n\n")
     ]
-    for data in [*documents, *DAMAGED, PRETTY.replace(b"projectHash", b"other")]:
+    rows = [data.replace(b'"x"', b'"item.completed"') for data in (*ROWS, *CUT_ROWS)]
+    for data in [*documents, *DAMAGED, *ROWS, *CUT_ROWS, *rows, PRETTY.replace(b"projectHash", b"other")]:
         told = []
         for engine in ENGINES.values():
             parser = engine(max_line_bytes=max_line_bytes)
@@ -167,6 +173,71 @@ def test_every_backend_keeps_the_same_account(size: int, max_line_bytes: int) ->
             parser.close()
             told.append((parser.report(), parser.run()["dialect"]))
         assert told == [told[0]] * len(told)
+
+
+ROWS = [
+    b"[\n" + b",\n".join([RECORD] * 3) + b"\n]\n",  # ClickHouse
+    b"[\n\t" + b",\n\t".join([RECORD] * 3) + b"\n]\n",  # DuckDB's COPY
+    b"[" + b",\n".join([RECORD] * 3) + b"]\n",  # SQLite's and DuckDB's .mode json
+    b"[" + RECORD + b"\n," + RECORD + b"\n," + RECORD + b"\n]\n",
+    b"[ \r\n\r\n" + RECORD + b" ,\r\n \r\n" + RECORD + b"\t,\r\n" + RECORD + b"\r\n]",
+]
+
+
+@pytest.mark.parametrize("data", ROWS)
+def test_an_array_with_a_line_for_each_record_stands_for_them(data):
+    records, report = every_size(data)
+    assert [data[: offset + 1].count(b"\n") + 1 for _, offset, *_ in records] == [line for line, *_ in records]
+    assert [value for *_, value in records] == [json.loads(RECORD)] * 3
+    assert (report.records, report.malformed, report.salvaged, report.blank) == (1, 0, 0, 0)
+
+
+CUT_ROWS = [
+    b"[\n" + (RECORD + b",\n") * 3,
+    b"[\n" + (RECORD + b",\n") * 3 + b'{"type": "cu',
+    b"[" + (RECORD + b",\n") * 3,
+    (RECORD + b",\n") * 3,
+    b"\n" + (RECORD + b" ,\r\n") * 3 + b"\n",
+    b"[\n" + (RECORD + b",\n") * 2 + b"noise\n" + RECORD + b"\n]\n",
+    b"[" + (RECORD + b",\n") * 2 + b"noise\n" + RECORD + b"]\n",
+]
+
+
+@pytest.mark.parametrize("data", CUT_ROWS)
+def test_what_a_cut_array_with_a_line_for_each_record_holds_is_got_back(data):
+    records, report = every_size(data)
+    assert [value for *_, value in records] == [json.loads(RECORD)] * 3
+    assert report.malformed == sum(not is_json(line) for line in data.split(b"\n") if line.strip())
+    assert report.salvaged == 3 - sum(is_json(line) for line in data.split(b"\n"))
+
+
+def test_elements_of_a_cut_array_are_mended_like_other_lines():
+    records, report = every_size(b'[\n{"type": "x", "said": NaN},\n' + RECORD + b",\n")
+    assert [value["type"] for *_, value in records] == ["x", "x"]
+    assert (report.records, report.malformed, report.salvaged) == (0, 3, 2)
+
+
+NO_ROWS = [
+    RECORD + b"\n" + RECORD + b",\n",  # the first line is a record
+    b"noise\n" + RECORD + b",\n",
+    b"[\n{\n" + RECORD + b",\n",
+    b'[\n{"name": "a package"},\n' + RECORD + b",\n",
+    b'{"a": [\n' + RECORD + b",\n",
+]
+
+
+@pytest.mark.parametrize("data", NO_ROWS)
+def test_a_comma_behind_a_record_is_damage_anywhere_else(data):
+    records, report = every_size(data)
+    assert len(records) == report.records == sum(is_json(line) for line in data.split(b"\n"))
+    assert report.salvaged == 0
+
+
+@pytest.mark.parametrize("data", CUT_ROWS)
+def test_strict_reading_stops_at_a_cut_array(data):
+    intake = Intake(strict=True)
+    with pytest.raises(MalformedLine):
+        [*intake.feed(data), *intake.close()]
 
 
 def is_json(line: bytes) -> bool:

@@ -428,3 +428,76 @@ def test_the_context_file_leaves_out_what_no_person_said() -> None:
     assert (run.dialect, run.verdict.outcome) == ("kimi-context", "completed")
     assert [message["text"] for message in run.messages if message["role"] == "user"] == ["Do it."]
     assert run.usage["calls"]["count"] == 0  # the size of the context is no bill
+
+
+def old_event(kind: str, payload: dict[str, Any] | None = None) -> dict[str, Any]:
+    params = {"type": kind} if payload is None else {"type": kind, "payload": payload}
+    return {"jsonrpc": "2.0", "method": "event", "params": params}
+
+
+def old_result(call_id: str, ok: bool, output: Any, message: str = "") -> dict[str, Any]:
+    result = {"output": output, "message": message, "brief": ""}
+    return old_event("tool_result", {"tool_call_id": call_id, "ok": ok, "result": result})
+
+
+def test_the_wire_of_november_2025_is_read() -> None:
+    """kimi-cli 0.46 to 0.58 had other names on the wire, and no prompts."""
+    ask = {"id": "r-1", "tool_call_id": "c-2", "sender": "Shell", "action": "run", "description": "Run it?"}
+    inner = old_event("content_part", {"type": "text", "text": "Inner."})["params"]
+    run = headrace.reduce(
+        lines(
+            old_event("step_begin", {"n": 1}),
+            old_event("content_part", {"type": "text", "text": "Let "}),
+            old_event("content_part", {"type": "text", "text": "me."}),
+            old_event("tool_call", call("c-1", arguments="")),
+            old_event("tool_call_part", {"arguments_part": '{"command": "ls"}'}),
+            old_result("c-1", True, {"type": "text", "text": "a"}),
+            old_event("tool_call", call("c-2")),
+            {"jsonrpc": "2.0", "id": "r-1", "method": "request", "params": {"type": "approval", "payload": ask}},
+            old_result("c-2", False, "", "No."),
+            old_event("subagent_event", {"task_tool_call_id": "c-1", "event": inner}),
+            old_event("status_update", {"context_usage": 0.1}),
+            old_event("compaction_begin"),
+            old_event("compaction_end"),
+            old_event("step_begin", {"n": 2}),
+            old_event("content_part", {"type": "text", "text": "Done."}),
+            old_event("status_update", {"context_usage": 0.2}),
+            {"jsonrpc": "2.0", "id": "1", "result": {"status": "finished"}},
+        )
+    )
+    assert (run.dialect, run.texts, run.verdict.outcome) == ("kimi-wire", ["Let me.", "Done."], "completed")
+    assert [(c["input"], c["ok"], c["result"]) for c in run.tool_calls] == [
+        ({"command": "ls"}, True, "a"),
+        ({"command": "ls"}, False, "No."),
+    ]
+    assert run.report.unknown == {}
+    failed = {"jsonrpc": "2.0", "id": "1", "error": {"code": -32099, "message": "Run failed: x"}}
+    run = headrace.reduce(lines(old_event("step_begin", {"n": 1}), old_event("step_interrupted"), failed))
+    assert (run.verdict.outcome, [error["message"] for error in run.errors]) == ("failed", ["Run failed: x"])
+
+
+def test_kimi_code_without_requests_names_the_model_as_its_settings_do() -> None:
+    """Requests are in the file since July 2026; before, settings and usage have the model's alias."""
+
+    def told(kind: str, **facts: Any) -> dict[str, Any]:
+        return {"type": kind, "time": 1782012661213, **facts}
+
+    def step(text: str, output: int) -> list[dict[str, Any]]:
+        part, usage = {"type": "text", "text": text}, {"inputOther": 10, "output": output, "inputCacheRead": 0}
+        events: list[dict[str, Any]] = [{"type": "step.begin"}, {"type": "content.part", "part": part}]
+        events.append({"type": "step.end", "usage": usage, "finishReason": "end_turn"})
+        return [told("context.append_loop_event", event=event) for event in events]
+
+    head = {"type": "metadata", "protocol_version": "1.4", "created_at": 1782012661212}
+    first, other = told("config.update", modelAlias="vendor/one"), told("config.update", modelAlias="vendor/two")
+    run = headrace.reduce(lines(head, first, *step("A", 1), other, *step("B", 2)))
+    assert run.model == "vendor/two"
+    assert {name: part["completion_tokens"] for name, part in run.usage.by_model.items()} == {
+        "vendor/one": 1,
+        "vendor/two": 2,
+    }
+    record = told("usage.record", model="vendor/one", usage={"inputOther": 1, "output": 5}, usageScope="turn")
+    assert headrace.reduce(lines(head, record)).model == "vendor/one"
+    request = {**told("llm.request", model="one", modelAlias="vendor/one"), "kind": "loop"}
+    run = headrace.reduce(lines(head, first, request, other, *step("A", 1), record))
+    assert (run.model, list(run.usage.by_model)) == ("one", ["one"])

@@ -47,6 +47,19 @@ def outcome(*records: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- the stream
 
 
+def test_a_step_that_broke_off_without_an_answer_is_no_success() -> None:
+    """The provider's stream ended without a reason and said nothing: OpenCode stops and exits with 0."""
+    nothing = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+    thought, text = printed("reasoning", 2, text="Let me"), printed("text", 2, text="So.")
+    assert outcome(start(1), thought, finish(3, "unknown", **nothing)) == "failed"
+    assert outcome(start(1), finish(3, "unknown", **nothing)) == "failed"
+    assert outcome(start(1), text, finish(3, "unknown")) == "completed"  # some providers never give a reason
+    assert outcome(start(1), text, call(2), finish(3, "unknown")) == "incomplete"  # no model read the result
+    went_on = [start(4, "msg_2"), printed("text", 5, "msg_2", text="Done."), finish(6, "stop", "msg_2")]
+    run = headrace.reduce(lines(start(1), thought, finish(3, "unknown", **nothing), *went_on))
+    assert (run.verdict.outcome, run.errors) == ("completed", [])
+
+
 def test_a_call_whose_result_was_cleared_from_the_context_is_not_another_call() -> None:
     """They are printed again, in a session that was resumed those of its earlier turns too."""
     cleared = {"time": {"start": 1, "end": 2, "compacted": 3}}

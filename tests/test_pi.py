@@ -214,3 +214,113 @@ def test_what_a_person_stopped_is_not_tried_again(engine: Any) -> None:
         ]
         got = run(engine, lines({"type": "session", "version": 3, "id": "u", "cwd": "/w", **stamp}, *entries))
         assert (got["dialect"], got["texts"], got["retries"]) == ("pi-session", texts, retries)
+
+
+def test_the_first_versions_have_results_as_text(engine: Any) -> None:
+    """Up to 0.22 a failed call ended in a text; up to 0.5 a toolResult message had one as `output`."""
+    block = {"type": "toolCall", "id": "c-1", "name": "bash", "arguments": {"command": "x"}}
+    asks = {"role": "assistant", "content": [block], "stopReason": "toolUse"}
+    call = {"toolCallId": "c-1", "toolName": "bash"}
+    for content in ({"content": [{"type": "text", "text": "boom"}]}, {"output": "boom"}):
+        told = {"role": "toolResult", **call, **content, "isError": True}
+        ended = {"type": "tool_execution_end", **call, "result": "boom", "isError": True}
+        live = [AGENT, {"type": "message_end", "message": asks}, ended, {"type": "message_end", "message": told}]
+        head = {"type": "session", "id": "s-1", "timestamp": "2025-11-11T00:00:00.000Z", "cwd": "/p"}
+        entries = [{"type": "message", "timestamp": "2025-11-11T00:00:01.000Z", "message": m} for m in (asks, told)]
+        for stream in (live, [head, *entries]):
+            got = run(engine, lines(*stream))["tool_calls"]
+            assert [(call["ok"], call["result"]) for call in got] == [(False, "boom")]
+
+
+# ---------------------------------------------------------------- oh-my-pi
+
+
+def entry(kind: str, number: int, **facts: Any) -> dict[str, Any]:
+    head = {"type": kind, "id": f"0000000{number}", "parentId": None, "timestamp": "2026-09-01T00:00:01.000Z"}
+    return {**head, **facts}
+
+
+def omp_session() -> list[dict[str, Any]]:
+    spent = {"input": 100, "output": 20, "cacheRead": 300, "cacheWrite": 0, "totalTokens": 420, "cost": {"total": 0.5}}
+    small = {**spent, "input": 7, "output": 3, "cacheRead": 0}
+    said = {"role": "assistant", "content": [{"type": "text", "text": "So."}], "model": "vendor/m", "usage": spent}
+    session = {"type": "session", "version": 3, "id": "s-1", "timestamp": "2026-09-01T00:00:00.000Z", "cwd": "/p"}
+    return [
+        {"type": "title", "v": 1, "title": "A fix", "source": "auto", "updatedAt": "2026-09-01", "pad": "   "},
+        {**session, "title": "A fix"},
+        entry("model_change", 1, model="gateway/vendor/m", role="default"),
+        entry("model_change", 2, model="gateway/tiny", role="smol"),
+        entry("message", 3, message={"role": "user", "content": "Go."}),
+        entry("message", 4, message={**said, "stopReason": "stop"}),
+        entry("model_usage", 5, purpose="title", role="tiny", model="tiny", usage=small, stopReason="stop"),
+        entry("title_change", 6, title="Another fix", source="user"),
+        entry("mode_change", 7, mode="plan"),
+        entry("credential_pin", 8, provider="gateway", hash="h"),
+        entry("reset_boundary", 9),
+    ]
+
+
+def test_a_session_of_oh_my_pi_is_one_of_pi(engine: Any) -> None:
+    """Its file begins with a line for the title, before the header (session-entries.ts of September 2026)."""
+    records = omp_session()
+    got = run(engine, lines(*records))
+    assert (got["dialect"], got["session_id"], got["model"]) == ("pi-session", "s-1", "vendor/m")
+    assert (got["texts"], got["verdict"]["outcome"]) == (["So."], "completed")
+    for end in (1, 3):  # alone each of its first lines says whose it is
+        assert run(engine, lines(*records[:end]))["dialect"] == "pi-session"
+    assert run(engine, lines(records[2]))["dialect"] == "pi-session"
+    assert run(engine, lines(*records))["model"] == "vendor/m"
+
+
+def test_calls_beside_the_conversation_are_billed(engine: Any) -> None:
+    got = run(engine, lines(*omp_session()))
+    assert got["usage"]["calls"]["count"] == 2
+    assert (got["usage"]["calls"]["prompt_tokens"], got["usage"]["calls"]["completion_tokens"]) == (407, 23)
+    parser = engine(kinds=())
+    parser.feed(lines(*omp_session()))
+    parser.close()
+    assert parser.report()["unknown"] == {}
+
+
+def test_the_stream_of_oh_my_pi_is_read_like_that_of_pi(engine: Any) -> None:
+    bash = {"toolCallId": "c-1", "toolName": "bash"}
+    failed = {"content": [{"type": "text", "text": "no"}], "isError": True}
+    stream = [
+        {"type": "ready", "protocolVersion": 1, "supportedProtocolVersions": [1, 2]},
+        {"type": "available_commands_update", "commands": []},
+        {"type": "agent_start"},
+        {"type": "thinking_level_changed", "thinkingLevel": "high"},
+        {"type": "tool_execution_start", **bash, "args": {"command": "x"}},
+        {"type": "tool_execution_end", **bash, "result": failed},
+        *old(answer("Half.", "error", "503")),
+        {"type": "agent_end", "messages": [], "yielded": False},
+    ]
+    got = run(engine, lines(*stream))
+    assert got["verdict"]["outcome"] == "incomplete"  # it goes on
+    assert [call["ok"] for call in got["tool_calls"]] == [False]
+    more = [
+        {"type": "auto_retry_start", "attempt": 1, "maxAttempts": 3, "delayMs": 5, "errorMessage": "503"},
+        {"type": "retry_fallback_applied", "from": "a/m", "to": "b/m", "role": "default"},
+        {"type": "agent_start"},
+        *old(answer("Whole.")),
+        {"type": "agent_end", "messages": [], "yielded": True},
+        {"type": "prompt_result", "id": "1", "agentInvoked": True, "status": "completed", "sessionSettled": True},
+        {"type": "session_settled"},
+    ]
+    parser = engine(kinds=())
+    parser.feed(lines(*stream, *more))
+    parser.close()
+    got = parser.run()
+    assert (got["verdict"]["outcome"], got["texts"], got["errors"]) == ("completed", ["Whole."], [])
+    assert (got["retries"], parser.report()["unknown"]) == (1, {})
+
+
+def test_answers_that_stay_empty_are_a_failure(engine: Any) -> None:
+    """oh-my-pi asks again, and gives up with a failed retry since July 2026, behind the agent's end or before it."""
+    gave_up = {"type": "auto_retry_end", "success": False, "attempt": 3, "finalError": "empty"}
+    empty = [AGENT, *old(answer("", "stop"))]
+    for stream in ([*empty, AGENT_END, gave_up], [*empty, gave_up, AGENT_END]):
+        got = run(engine, lines(*stream))
+        assert (got["verdict"]["outcome"], [error["message"] for error in got["errors"]]) == ("failed", ["empty"])
+        got = run(engine, lines(*stream, AGENT, *old(answer("So.")), AGENT_END))
+        assert (got["verdict"]["outcome"], got["final_text"]) == ("completed", "So.")

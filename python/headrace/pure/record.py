@@ -9,13 +9,16 @@ breaks: an object that the grammar places inside another one is never taken for 
 off gives nothing.
 
 The document rule. Some harnesses keep a session as ONE pretty-printed JSON document, of which no line is a record, and
-some wrappers print all the records of a run as one pretty array (claude-code-action its execution file). When the first
-line that is not blank begins an object or array and is cut off, it is held back, and the lines after it too: if all
-that comes up to the end of the source is one JSON object, and a dialect knows it as a document, then it is one record,
-and those lines are its share; if it is an array, and a dialect knows its first element as a record, then it stands for
-its elements. It is a stream with a damaged first line as soon as a later line cannot be one of a pretty-printed value:
-it stands alone as an object or array that is not empty, it begins like no JSON token, or more than `max_line_bytes`
-would be held. Then, and when the end disappoints, the lines are read like any others.
+some wrappers print all the records of a run as one array: a pretty one (claude-code-action its execution file), or one
+with an element a line (as SQLite, DuckDB and ClickHouse export rows). When the first line that is not blank begins an
+object or array and is cut off, it is held back, and the lines after it too: if all that comes up to the end of the
+source is one JSON object, and a dialect knows it as a document, then it is one record, and those lines are its share;
+if it is an array, and a dialect knows its first element as a record, then it stands for its elements. It is a stream
+with a damaged first line as soon as a later line cannot be one of such a value: it stands alone as an object or array
+that is not empty, where no element of an array can stand; it begins like no JSON token; or more than `max_line_bytes`
+would be held. Then, and when the end disappoints, the lines are read like any others. Where the first element has a
+line and a comma for itself, or the first line that is not blank is such a one without any bracket, it is the log of a
+writer that was cut off: each later line of the kind is malformed, and its record is got back.
 """
 
 from __future__ import annotations
@@ -32,8 +35,10 @@ from .report import Report
 __all__ = ["Intake", "Record", "looks_like_record", "native_type", "salvage"]
 
 _BLANKS = b" \t\r"
-_TOKENS = tuple(bytes((byte,)) for byte in b'"{}[]-0123456789tfn')
-"""How the lines of a pretty-printed value begin."""
+_TOKENS = tuple(bytes((byte,)) for byte in b'"{}[],-0123456789tfn')
+"""How the lines of a printed value begin."""
+_element_of = re.compile(rb"[ \t\r]*[\[,]?[ \t\r]*(\{.*\})[ \t\r]*[,\]]?[ \t\r]*", re.DOTALL).fullmatch
+"""A line that one object of an array has for itself."""
 _LINE_ENDS = (b"", b"\n", b"\r\n")
 NOT_AN_OBJECT = "not an object"
 """The rule by which valid JSON that is no record is ignored."""
@@ -157,6 +162,7 @@ class Intake:
         self._failed: tuple[int, int, str] | None = None  # line, offset and reason, in strict mode
         self._at_start = True  # there were none but blank lines
         self._held: list[Line] = []  # what may be a document
+        self._rows = False  # lines may be elements of an array that was cut off
 
     def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[Record]:
         self._go_on()
@@ -210,6 +216,7 @@ class Intake:
             if at_start and error.reason == "cut off" and line.ended and body.lstrip(_BLANKS).startswith((b"{", b"[")):
                 self._held.append(line)
                 return ()
+            self._rows = self._rows or (at_start and self._begins_rows(body))
             self._malformed(line, error.reason)
             return self._salvaged(line)
         report.records += 1
@@ -221,7 +228,8 @@ class Intake:
         return ()
 
     def _salvaged(self, line: Line) -> Iterator[Record]:
-        for start, end, value in salvage(line.body, self.is_record):
+        found = salvage(line.body, self.is_record)
+        for start, end, value in found or (self._row(line.body) if self._rows else ()):
             raw = line.body[start:end]
             lossy = not _is_utf8(raw)
             self.report.salvaged += 1
@@ -244,10 +252,21 @@ class Intake:
             else:
                 self.report.ignore_bytes(share, NOT_AN_OBJECT)
 
+    def _row(self, body: bytes) -> list[_Found]:
+        """The element of an array that has this line for itself."""
+        match = _element_of(body)
+        if match is None:
+            return []
+        at = match.start(1)
+        return [(at + start, at + end, value) for start, end, value in salvage(match[1], self.is_record)]
+
+    def _begins_rows(self, body: bytes) -> bool:
+        return body.rstrip(_BLANKS).endswith(b",") and bool(self._row(body))
+
     # The document rule:
 
     def _may_go_on(self, line: Line) -> bool:
-        """Whether a line may be the next one of the pretty-printed value whose beginning is held."""
+        """Whether a line may be the next one of the value whose beginning is held."""
         last = self._held[-1]
         held = last.offset + last.size - self._held[0].offset
         if line.too_long or held + line.size > self._framer.max_line_bytes:
@@ -255,10 +274,15 @@ class Intake:
         body = line.body.strip(_BLANKS)
         if body.startswith((b"{", b"[")) and body.endswith((b"}", b"]")):
             try:
-                return not json.loads(body)
+                return not json.loads(body) or self._awaits_element()
             except json.JsonError:
                 pass
         return not body or body.startswith(_TOKENS)
+
+    def _awaits_element(self) -> bool:
+        """Whether what is held is an array up to the place of an element."""
+        filled = (body for line in reversed(self._held) if (body := line.body.strip(_BLANKS)))
+        return self._held[0].body.strip(_BLANKS).startswith(b"[") and next(filled).endswith((b"[", b","))
 
     def _document(self) -> Iterator[Record]:
         """The source is over: what is held is a document, or it is not."""
@@ -288,6 +312,10 @@ class Intake:
 
     def _release(self, *more: Line) -> Iterator[Record]:
         held, self._held = self._held, []
+        bodies = (body for line in held if (body := line.body.strip(_BLANKS)))
+        first = next(bodies, b"")
+        if first.startswith(b"["):
+            self._rows = self._begins_rows(first if first != b"[" else next(bodies, b""))
         for line in (*held, *more):
             yield from self._read(line)
 

@@ -52,12 +52,15 @@ impl std::ops::Add for Number {
     }
 }
 
+#[inline]
+pub fn is_sensible(number: i64) -> bool {
+    (-LARGEST..=LARGEST).contains(&number)
+}
+
 /// A token count as printed: an integer of a sensible size, else None.
 #[inline]
 pub fn count(value: Option<Value<'_>>) -> Option<i64> {
-    value?
-        .as_i64()
-        .filter(|number| (-LARGEST..=LARGEST).contains(number))
+    value?.as_i64().filter(|number| is_sensible(*number))
 }
 
 /// A cost, duration or other measure as printed: a number of a sensible size, else None.

@@ -237,6 +237,8 @@ struct Reader {
     at_start: bool,
     /// What may be a document.
     held: Option<Held>,
+    /// Lines may be elements of an array that was cut off.
+    rows: bool,
 }
 
 impl Default for Intake {
@@ -258,6 +260,7 @@ impl Intake {
                 options,
                 at_start: true,
                 held: None,
+                rows: false,
             },
             failed: None,
         }
@@ -582,10 +585,14 @@ impl Reader {
             self.held = Some(Held::new(line));
             return Ok(());
         }
+        self.rows = self.rows || at_start && self.begins_rows(line.body, consumer);
         self.malformed(line, reason, failed, consumer)?;
-        let found = salvage::find(self.decoder.tape(), line.body, &|value| {
+        let mut found = salvage::find(self.decoder.tape(), line.body, &|value| {
             consumer.is_record(value)
         });
+        if found.is_empty() && self.rows {
+            found = self.row(line.body, consumer);
+        }
         for (start, end) in found {
             let raw = &line.body[start..end];
             let text = String::from_utf8_lossy(raw);
@@ -608,6 +615,25 @@ impl Reader {
             consumer.record(record, &mut self.report)?;
         }
         Ok(())
+    }
+
+    /// The place of the element of an array that has this line for itself.
+    fn row<E>(&mut self, body: &[u8], consumer: &impl Consumer<E>) -> Vec<(usize, usize)> {
+        let Some((at, end)) = document::element(body) else {
+            return Vec::new();
+        };
+        let mut found = salvage::find(self.decoder.tape(), &body[at..end], &|value| {
+            consumer.is_record(value)
+        });
+        for (start, end) in &mut found {
+            *start += at;
+            *end += at;
+        }
+        found
+    }
+
+    fn begins_rows<E>(&mut self, body: &[u8], consumer: &impl Consumer<E>) -> bool {
+        document::ends_in_comma(body) && !self.row(body, consumer).is_empty()
     }
 
     // The document rule:
@@ -682,6 +708,9 @@ impl Reader {
         let Some(held) = self.held.take() else {
             return Ok(());
         };
+        if let Some(element) = held.first_element() {
+            self.rows = self.begins_rows(element, consumer);
+        }
         for line in held.lines() {
             self.read(&line, Before::Nothing, failed, consumer)?;
         }

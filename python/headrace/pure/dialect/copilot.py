@@ -4,7 +4,7 @@ Envelopes with dotted types and ``data``, then one last line of another shape: `
 (unless ``--stream off``) come before the whole ``assistant.message``; its ``reasoningText`` comes again in
 ``assistant.reasoning``. A sub-agent's records are in the same stream, with ``agentId``. ``assistant.turn_retry`` takes
 back the deltas of the failed try. A non-zero exit of a command is ``success: true`` with ``shellExecution.exitCode``.
-Tokens are not on stdout, only in the session file.
+Tokens are not on stdout, only in the session file; versions before say with each message what its output took.
 """
 
 from __future__ import annotations
@@ -178,6 +178,7 @@ class Mapper:
         self.turning = False
         self.over = False  # the last line of a process came last
         self.assets: dict[str, str] = {}  # session file: the last images, by asset id
+        self.billed = False  # usage has records of its own
 
     def map(self, record: Record) -> Outcome:
         value = record.value
@@ -270,9 +271,18 @@ class Mapper:
         if tail == "idle":
             return self._idle(data, stamp)
         if tail == "usage":
-            usage(self.out, data, stamp)
+            self.usage(data, stamp)
             return None
         return IGNORED.get(f"assistant.{tail}", UNKNOWN)
+
+    def usage(self, value: Any, stamp: Stamp) -> None:
+        """One model call: input includes what was read from the cache, output the reasoning. `cost` is no money."""
+        if not isinstance(value, dict):
+            return
+        self.billed = True
+        key = as_text(value.get("apiCallId"))
+        stamp.model = as_text(value.get("model"))
+        self.out.usage("call", counters(value), stamp, key=None if key is None else f"call:{key}")
 
     def _seat(self, stamp: Stamp) -> Seat:
         return self.seats.setdefault(stamp.parent or "", Seat())
@@ -297,6 +307,10 @@ class Mapper:
         text = as_text(data.get("content"))
         if text is not None:
             self.out.final(ev.MESSAGE, ev.clean(stamp.message_id or ""), text, stamp)
+        if not self.billed:
+            key = as_text(data.get("apiCallId")) or stamp.message_id
+            output = tokens(None, count(data.get("outputTokens")))
+            self.out.usage("call", output, stamp, key=None if key is None else f"call:{ev.clean(key)}")
         if text and stamp.parent is None:
             self.denied = False
         requests = data.get("toolRequests")
@@ -521,15 +535,6 @@ def content_of(result: dict[str, Any], assets: dict[str, str]) -> list[dict[str,
         if data is not None:
             blocks.append(ev.wrapped(ev.image_block(data, as_text(item.get("mimeType")) or "")))
     return blocks
-
-
-def usage(out: Emitter, value: Any, stamp: Stamp) -> None:
-    """One model call: input includes what was read from the cache, output the reasoning. `cost` is no money."""
-    if not isinstance(value, dict):
-        return
-    key = as_text(value.get("apiCallId"))
-    stamp.model = as_text(value.get("model"))
-    out.usage("call", counters(value), stamp, key=None if key is None else f"call:{key}")
 
 
 def counters(value: dict[str, Any]) -> dict[str, Any]:

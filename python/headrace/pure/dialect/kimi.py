@@ -286,11 +286,11 @@ def tool_message(out: Emitter, message: dict[str, Any], stamp: Stamp, *, flagged
 
 
 def content_of(content: Any) -> list[dict[str, Any]]:
-    """Tool content from a string or from parts."""
+    """Tool content from a string, a part or parts."""
     if isinstance(content, str):
         return ev.text_content(content) if content else []
     blocks = []
-    for part in list_of(content):
+    for part in [content] if isinstance(content, dict) else list_of(content):
         if not isinstance(part, dict):
             continue
         text, image = part.get("text"), image_of(part)

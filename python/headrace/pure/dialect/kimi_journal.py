@@ -78,6 +78,8 @@ class Journal:
         self.out = out
         self.seen = False
         self.model: str | None = None
+        self.alias: str | None = None  # what the settings call it
+        self.requested = False  # a request told the model itself: recorded since July 2026
         self.step: str | None = None  # uuid of the step that runs or ran last
         self.failed = False  # its attempt failed, and may be tried again
         self.billed = False  # its usage was told
@@ -105,6 +107,7 @@ class Journal:
             return self._message(value["message"], stamp)
         if kind == "usage.record":
             usage, side = value.get("usage"), value.get("usageScope") == "session"
+            self._known_as(value.get("model"), anew=False)
             if not side and self.again is not None and self.again == counts_of(usage):
                 self.again = None
                 return "usage again"
@@ -254,7 +257,7 @@ class Journal:
         model = text(value.get("model"))
         if model is None or value.get("kind") != "loop":
             return "model request"
-        self.model = self.out.clean(model)
+        self.model, self.requested = self.out.clean(model), True
         if stamp.parent is None:
             self.out.session_state(stamp, model=model)
         return None
@@ -264,9 +267,19 @@ class Journal:
         cwd = disclosed.get("cwd") if isinstance(disclosed, dict) else value.get("cwd")
         if stamp.parent is None:
             self.out.session_state(stamp, cwd=text(cwd))
+        self._known_as(value.get("modelAlias"), anew=True)
         return None
 
+    def _known_as(self, alias: Any, *, anew: bool) -> None:
+        """What the settings call the model is its name as long as no request tells it."""
+        if isinstance(alias, str) and alias and not self.requested and (anew or self.alias is None):
+            self.alias, self.model = self.out.clean(alias), None
+
     def _model(self, stamp: Stamp) -> Stamp:
+        if self.model is None and self.alias is not None:
+            self.model = self.alias
+            if stamp.parent is None:
+                self.out.session_state(stamp, model=self.model)
         stamp.model = self.model
         return stamp
 

@@ -4,7 +4,7 @@
 What stream-json lacks stands here: usage for each step, is_error, prompts, thoughts, sub-agents, clock. On disk a text
 is one record, live it comes as deltas, and so do a call's arguments: a call whose arguments are no whole object yet
 waits for the next record of its thread. A cut attempt that kimi-cli tries again inside a step stays glued to the next
-one: only ``StepRetry`` takes back.
+one: only ``StepRetry`` takes back. kimi-cli 0.46 to 0.58 has other names for the same (known from its source).
 """
 
 from __future__ import annotations
@@ -32,14 +32,28 @@ IGNORED = {
     "BtwEnd": "side question",
     "ToolCallRequest": "call again",
 }
+#: the types of kimi-cli 0.46 to 0.58
+OLD_NAMES = {
+    "approval": "ApprovalRequest",
+    "compaction_begin": "CompactionBegin",
+    "compaction_end": "CompactionEnd",
+    "content_part": "ContentPart",
+    "status_update": "StatusUpdate",
+    "step_begin": "StepBegin",
+    "step_interrupted": "StepInterrupted",
+    "subagent_event": "SubagentEvent",
+    "tool_call": "ToolCall",
+    "tool_call_part": "ToolCallPart",
+    "tool_result": "ToolResult",
+}
 #: ends of a prompt, by result.status of its response
 STATUSES = {"finished": "completed", "cancelled": "cancelled", "max_steps_reached": "limit"}
 #: JSON-RPC errors that end a prompt; the others answer requests that were wrong or came at the wrong time
-PROMPT_ERRORS = (-32001, -32002, -32003, -32004, -32603)
+PROMPT_ERRORS = (-32001, -32002, -32003, -32004, -32099, -32603)
 #: what a status has that ends a step; others tell of MCP servers and modes
 STEP_FACTS = ("token_usage", "message_id", "context_usage")
 #: requests of the client, if a log holds both directions
-CLIENT_METHODS = ("initialize", "prompt", "steer", "replay", "set_plan_mode", "cancel")
+CLIENT_METHODS = ("initialize", "prompt", "steer", "replay", "set_plan_mode", "cancel", "run", "interrupt")
 
 
 def sign(record: dict[str, Any]) -> Sign | None:
@@ -65,7 +79,11 @@ def sign(record: dict[str, Any]) -> Sign | None:
 def _envelope(value: Any) -> tuple[str, dict[str, Any]] | None:
     """Type and payload of a wire message."""
     kind, payload = (value.get("type"), value.get("payload")) if isinstance(value, dict) else (None, None)
-    return (kind, payload) if isinstance(kind, str) and isinstance(payload, dict) else None
+    if not isinstance(kind, str):
+        return None
+    if kind in OLD_NAMES:
+        kind, payload = OLD_NAMES[kind], value if payload is None else payload  # some had none
+    return (kind, payload) if isinstance(payload, dict) else None
 
 
 class Step:
@@ -272,13 +290,15 @@ class Mapper:
 
     def _result(self, payload: dict[str, Any], stamp: Stamp) -> Outcome:
         call_id, value = payload.get("tool_call_id"), payload.get("return_value")
+        failed = isinstance(value, dict) and value.get("is_error") is True
+        if value is None:
+            value, failed = payload.get("result"), payload.get("ok") is False  # kimi-cli 0.46 to 0.55
         if not isinstance(call_id, str) or not isinstance(value, dict):
             return UNKNOWN
         call_id = self.out.clean(call_id)
         if stamp.parent is None:
             self.word = "result"
             self.refused = self.refused or call_id in self.rejected
-        failed = value.get("is_error") is True
         content, message = kimi.content_of(value.get("output")), value.get("message")
         if failed and not content and isinstance(message, str) and message:
             content = ev.text_content(message)

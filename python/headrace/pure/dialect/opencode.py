@@ -141,7 +141,7 @@ class Mapper:
 class Seat:
     """How far a session has come: the main one of a stream, or a sub-agent's in a store."""
 
-    __slots__ = ("apart", "declined", "message", "refused", "stepping", "stopped", "turning", "well")
+    __slots__ = ("apart", "called", "declined", "message", "refused", "said", "stepping", "stopped", "turning", "well")
 
     def __init__(self) -> None:
         self.message: str | None = None  # id of the message whose step started last
@@ -152,6 +152,8 @@ class Seat:
         self.apart = False  # 2.0: output leaves out the reasoning, though no total says so
         self.declined = False  # 2.0: a person declined a call of the last step, which ended the turn
         self.well = False  # the last turn ended with a finish that is no failure
+        self.said = False  # the last step has text
+        self.called = False  # the last step has a call
 
     def outcome_of(self, error: Any) -> str:
         """How a turn ends at that error: one that was aborted at a declined call is denied."""
@@ -177,6 +179,7 @@ def part(
         text = as_text(value.get("text"))
         if not text:
             return "empty text"
+        seat.said = seat.said or kind == "text"
         out.whole(ev.MESSAGE if kind == "text" else ev.THOUGHT, text, stamp, order=part_id)
         return None
     if kind == "tool":
@@ -195,7 +198,7 @@ def step_start(out: Emitter, seat: Seat, stamp: Stamp) -> None:
     out.commit(stamp.parent)
     out.next_turn()
     seat.message, seat.stepping, seat.refused, seat.stopped = message, True, False, False
-    seat.declined = seat.well = False
+    seat.declined = seat.well = seat.said = seat.called = False
     if not seat.turning and stamp.parent is None:
         seat.turning = True
         out.state("turn", stamp, phase="start")
@@ -218,10 +221,11 @@ def step_finish(
 def step_end(out: Emitter, seat: Seat, reason: str | None, stamp: Stamp) -> None:
     out.commit(stamp.parent)
     seat.stepping = False
-    seat.stopped = reason == "tool-calls"
+    broken = reason == "unknown"  # the provider's stream ended without a reason
+    seat.stopped = reason == "tool-calls" or (broken and seat.called)
     if not seat.stopped and stamp.parent is None:
         seat.turning = False
-        outcome = FINISHES.get(reason or "", "completed")
+        outcome = "failed" if broken and not seat.said else FINISHES.get(reason or "", "completed")
         seat.well = outcome == "completed"
         out.state("turn", stamp, phase="end", outcome=outcome, reason=reason)
 
@@ -266,6 +270,7 @@ def call(out: Emitter, seat: Seat, part_id: str | None, value: dict[str, Any], s
     call_id = as_text(value.get("callID")) or own or part_id
     if call_id is None or not isinstance(state, dict):
         return UNKNOWN
+    seat.called = True
     name, input, status = as_text(value.get("tool")), state.get("input"), state.get("status")
     invalid = name == "invalid" and isinstance(input, dict) and isinstance(input.get("tool"), str)
     if invalid and isinstance(input, dict):

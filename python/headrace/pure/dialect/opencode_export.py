@@ -350,6 +350,7 @@ class Mapper:
         call_id, state, time = as_text(item.get("id")), item.get("state"), item.get("time")
         if call_id is None or not isinstance(state, dict):
             return
+        seat.called = True
         time = time if isinstance(time, dict) else {}
         started = time.get("created") if time.get("ran") is None else time["ran"]
         input = state.get("input") if isinstance(state.get("input"), dict) else None  # text while it streams

@@ -1,4 +1,5 @@
-"""pi: ``pi --mode json`` and ``--mode rpc`` (seed 002; recorded from 0.27.9 to 1.6.0).
+"""pi: ``pi --mode json`` and ``--mode rpc`` (seed 002; recorded from 0.27.9 to 1.6.0), and what its fork oh-my-pi
+prints (known from its source, of January to September 2026).
 
 Deltas first, then `*_end` with the block, then `message_end` with the message: the later is the authority. The same
 message comes again in `turn_end` and `agent_end`, a tool result up to five times: each is taken once. Before 0.84 each
@@ -24,6 +25,35 @@ IGNORED = {
     "turn_start": "turn of one model call",
     "turn_end": "messages again",
     "bash_execution_update": "output of a direct command",
+    # of oh-my-pi
+    "advisor_cost_changed": "advisor",
+    "advisor_yielded": "advisor",
+    "available_commands_update": "commands of the session",
+    "command_output": "output of a direct command",
+    "config_update": "settings",
+    "config_warnings_changed": "settings",
+    "goal_updated": "goal",
+    "host_tool_call": "question to the host",
+    "host_tool_cancel": "question to the host",
+    "host_uri_cancel": "question to the host",
+    "host_uri_request": "question to the host",
+    "irc_message": "message of another agent",
+    "model_changed": "model, which it does not tell",
+    "notice": "notice",
+    "prompt_result": "end of a prompt again",
+    "ready": "start of the process",
+    "retry_fallback_applied": "model of a retry",
+    "retry_fallback_succeeded": "model of a retry",
+    "session_info_update": "session",
+    "session_settled": "end of a prompt again",
+    "subagent_event": "sub-agent",
+    "subagent_lifecycle": "sub-agent",
+    "subagent_progress": "sub-agent",
+    "todo_auto_clear": "todos",
+    "todo_reminder": "todos",
+    "tool_presentation": "display of a call",
+    "tool_stream_update": "part of a call",
+    "ttsr_triggered": "rules",
 }
 #: stop reasons of the last assistant message: how the prompt ended
 OUTCOMES = {"stop": "completed", "toolUse": "completed", "length": "limit", "error": "failed", "aborted": "cancelled"}
@@ -66,6 +96,7 @@ _MARKS = (
     ("queue_update", "steering"),
     ("session_info_changed", "type"),
     ("thinking_level_changed", "level"),
+    ("thinking_level_changed", "thinkingLevel"),
     ("compaction_start", "reason"),
     ("compaction_end", "reason"),
     ("auto_compaction_start", "reason"),
@@ -78,6 +109,7 @@ _MARKS = (
     ("bash_execution_update", "delta"),
     ("extension_error", "error"),
     ("hook_error", "error"),
+    ("ready", "supportedProtocolVersions"),
 )
 
 
@@ -120,6 +152,7 @@ class Mapper:
                 stamp,
                 sessionId=as_text(value.get("id")),
                 cwd=as_text(value.get("cwd")),
+                title=as_text(value.get("title")) or None,
             )
             return None
         if kind == "agent_start":
@@ -296,8 +329,8 @@ class Mapper:
             return None if self.out.update(call_id, stamp, status="in_progress", content=content) else "late progress"
         if kind != "tool_execution_end":
             return UNKNOWN
-        result = value.get("result")
-        result = result if isinstance(result, dict) else {}
+        told = value.get("result")  # up to 0.22 a text if the call failed
+        result = told if isinstance(told, dict) else {}
         subagents(self.out, self.reported, call_id, result.get("details"))
         structured = result.get("structuredContent")
         exit_code = count(structured.get("exit_code")) if isinstance(structured, dict) else None
@@ -305,8 +338,8 @@ class Mapper:
         self.out.update(
             call_id,
             stamp,
-            status="failed" if value.get("isError") is True or exit_code else "completed",
-            content=content_of(result.get("content")),
+            status="failed" if True in (value.get("isError"), result.get("isError")) or exit_code else "completed",
+            content=content_of(told if isinstance(told, str) else result.get("content")),
             exit_code=exit_code,
             duration_ms=price(value.get("durationMs")),
             raw_output=raw or ...,
@@ -328,6 +361,8 @@ class Mapper:
         self.running = False
         if value.get("willRetry") is True:
             return "attempt that is retried"
+        if value.get("yielded") is False:  # oh-my-pi: it retries, compacts or reminds
+            return "end of an agent that goes on"
         self._end_turn()
         return None
 
@@ -367,12 +402,19 @@ class Mapper:
                 success=success if isinstance(success, bool) else None,
                 message=as_text(value.get("finalError")),
             )
+            if success is False and self.stop == "stop" and isinstance(value.get("finalError"), str):
+                # oh-my-pi: the answers were empty, however often it asked
+                self.stop = "error"
+                self.failure = Failure(keep(self.out, value["finalError"]), [], Stamp(model=self.model))
+                if not self.running:
+                    self._end_turn()
+                return None
             if success is False and not self.running:
                 self.called_off, self.retried = self.retried or self.called_off, None
                 if self.open and not self.settles:
                     self._end_turn()  # a retry that was called off was the last of it
             return None
-        return "summary retry" if kind.startswith("summarization_retry_") else UNKNOWN
+        return "summary retry" if kind.startswith("summarization_retry_") else IGNORED.get(kind, UNKNOWN)
 
     def _compaction(self, kind: str, value: dict[str, Any]) -> Outcome:
         trigger = as_text(value.get("reason"))
@@ -425,7 +467,8 @@ class Mapper:
             self.out.state("queue", Stamp(), prompts=prompts)
             return None
         if kind == "thinking_level_changed":
-            self.out.state("model", Stamp(), effort=as_text(value.get("level")))
+            level = as_text(value.get("level")) or as_text(value.get("thinkingLevel"))
+            self.out.state("model", Stamp(), effort=level)
             return None
         if kind == "session_info_changed":
             self.out.session_state(Stamp(), title=as_text(value.get("name")))
@@ -441,7 +484,7 @@ class Mapper:
         if kind == "entry_appended" and isinstance(value.get("entry"), dict):
             entry = value["entry"]
             if entry.get("type") == "usage":
-                usage(self.out, entry.get("usage"), Stamp(), side=True)
+                usage(self.out, entry.get("usage"), Stamp(model=as_text(entry.get("model"))), side=True)
                 return None
             return "session entry"
         if kind == "response":
@@ -515,7 +558,7 @@ def tool_result(out: Emitter, reported: dict[tuple[str, int], int], message: dic
         call_id,
         stamp,
         status="failed" if message.get("isError") is True else "completed",
-        content=content_of(message.get("content")),
+        content=content_of(message.get("content", message.get("output"))),  # `output` up to 0.5
         duration_ms=price(message.get("durationMs")),
         raw_output={"details": details} if isinstance(details, dict) and details else ...,
     )
@@ -585,7 +628,9 @@ def call(out: Emitter, block: dict[str, Any], stamp: Stamp) -> None:
 
 
 def content_of(content: Any) -> list[dict[str, Any]]:
-    """Tool content from pi's text and image blocks."""
+    """Tool content from pi's text and image blocks, or from a text."""
+    if isinstance(content, str):
+        return ev.text_content(content) if content else []
     blocks = []
     for block in as_list(content):
         if not isinstance(block, dict):

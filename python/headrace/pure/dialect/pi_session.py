@@ -1,4 +1,5 @@
-"""pi's session file, format 1 (linear, entries without ids), 2 (tree) and 3 (recorded: 3, written by 0.27.9 to 1.6.0).
+"""pi's session file, format 1 (linear, entries without ids), 2 (tree) and 3 (recorded: 3, written by 0.27.9 to 1.6.0),
+and that of its fork oh-my-pi, which has a line for the title before the header and entries of its own.
 
 Whole messages, no deltas; an entry that a fork or clone copied comes with the same id and counts once. Failed attempts
 stay in the file: a `context_edit` that hides one, or the next try of the same prompt, takes its text back.
@@ -22,11 +23,19 @@ IGNORED = {
     "custom_message": "extension message",
     "label": "label",
     "context_edit": "context edit",
+    # of oh-my-pi
+    "archive": "archived branch",
+    "credential_pin": "account",
+    "mode_change": "mode",
+    "reset_boundary": "context cleared",
+    "service_tier_change": "service tier",
+    "session_init": "start of a sub-agent",
+    "ttsr_injection": "rules",
 }
 #: entry types and a key that each has
 ENTRIES = {
     "message": "message",
-    "model_change": "modelId",
+    "model_change": "type",
     "thinking_level_change": "thinkingLevel",
     "compaction": "summary",
     "branch_summary": "summary",
@@ -36,6 +45,15 @@ ENTRIES = {
     "session_info": "type",
     "context_edit": "targetId",
     "usage": "usage",
+    "archive": "targetId",
+    "credential_pin": "hash",
+    "mode_change": "mode",
+    "model_usage": "usage",
+    "reset_boundary": "type",
+    "service_tier_change": "serviceTier",
+    "session_init": "task",
+    "title_change": "title",
+    "ttsr_injection": "injectedRules",
 }
 
 
@@ -43,6 +61,8 @@ def sign(record: dict[str, Any]) -> Sign | None:
     kind = record.get("type")
     if kind == "session" and "id" in record and "cwd" in record and "timestamp" in record:
         return Sign(50, "a session header", pi._format(record))
+    if kind == "title" and "pad" in record and "updatedAt" in record:
+        return Sign(SURE, "a title with pad and updatedAt")
     if not isinstance(kind, str) or kind not in ENTRIES or ENTRIES[kind] not in record:
         return None
     if "id" in record and "parentId" in record and "uuid" not in record and "sessionID" not in record:
@@ -72,28 +92,46 @@ class Mapper:
             self.seen.add(entry_id)
         stamp = Stamp(timestamp=as_text(value.get("timestamp")))
         if kind == "session":
-            self.out.session_state(stamp, sessionId=as_text(value.get("id")), cwd=as_text(value.get("cwd")))
+            self.out.session_state(
+                stamp,
+                sessionId=as_text(value.get("id")),
+                cwd=as_text(value.get("cwd")),
+                title=as_text(value.get("title")) or None,
+            )
             return None
         if kind == "message" and isinstance(value.get("message"), dict):
             return self._message(value["message"], stamp)
         if kind == "model_change":
-            self.model = pi.keep(self.out, value.get("modelId"))
-            self.out.state("model", stamp, model=self.model)
-            return None
+            return self._model_change(value, stamp)
         if kind == "thinking_level_change":
             self.out.state("model", stamp, effort=as_text(value.get("thinkingLevel")))
             return None
         if kind == "session_info":
             self.out.session_state(stamp, title=as_text(value.get("name")))
             return None
+        if kind in ("title", "title_change"):
+            self.out.session_state(stamp, title=as_text(value.get("title")) or None)
+            return None
         if kind == "compaction":
             pi.usage(self.out, value.get("usage"), stamp, side=True)
             self.out.state("compaction", stamp, phase="end", success=True, summary=as_text(value.get("summary")))
             return None
-        if kind in ("branch_summary", "usage"):
+        if kind in ("branch_summary", "usage", "model_usage"):
+            stamp.model = as_text(value.get("model"))
             pi.usage(self.out, value.get("usage"), stamp, side=True)
             return None
         return IGNORED.get(kind, UNKNOWN) if isinstance(kind, str) else UNKNOWN
+
+    def _model_change(self, value: dict[str, Any], stamp: Stamp) -> Outcome:
+        """To a model of a provider; oh-my-pi has both in one text, and models for other roles too."""
+        if as_text(value.get("role")) not in (None, "default"):
+            return "model of another role"
+        self.model = pi.keep(self.out, value.get("modelId"))
+        if self.model is None:
+            model = pi.keep(self.out, value.get("model")) or ""
+            self.model = model.partition("/")[2] or None
+        self.out.state("model", stamp, model=self.model)
+        return None
 
     def close(self) -> None:
         self._settle_failure()

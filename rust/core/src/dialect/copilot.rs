@@ -4,7 +4,7 @@
 //! (unless `--stream off`) come before the whole `assistant.message`; its `reasoningText` comes again in
 //! `assistant.reasoning`. A sub-agent's records are in the same stream, with `agentId`. `assistant.turn_retry` takes back
 //! the deltas of the failed try. A non-zero exit of a command is `success: true` with `shellExecution.exitCode`. Tokens
-//! are not on stdout, only in the session file.
+//! are not on stdout, only in the session file; versions before say with each message what its output took.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -217,6 +217,8 @@ pub(super) struct Copilot {
     over: bool,
     /// Session file: the last images, by asset id.
     assets: VecDeque<(String, String)>,
+    /// Usage has records of its own.
+    billed: bool,
 }
 
 impl Mapper for Copilot {
@@ -340,10 +342,32 @@ impl Copilot {
                 out.state(state.with("message", data.text_of("reason")), &stamp);
             }
             "idle" => self.idle(data, &stamp, out),
-            "usage" => usage(Some(data), stamp, out),
+            "usage" => self.usage(Some(data), stamp, out),
             _ => return rule(IGNORED, kind),
         }
         Outcome::Mapped
+    }
+
+    /// One model call: input includes what was read from the cache, output the reasoning. `cost` is no money.
+    pub(super) fn usage<'a>(
+        &mut self,
+        value: Option<Value<'a>>,
+        stamp: Stamp<'a>,
+        out: &mut Emitter<'_>,
+    ) {
+        let Some(value) = value.filter(Value::is_object) else {
+            return;
+        };
+        self.billed = true;
+        let stamp = Stamp {
+            model: value.text_of("model"),
+            ..stamp
+        };
+        let key = value
+            .text_of("apiCallId")
+            .map(|id| format!("call:{}", &*id));
+        let tokens = counters(|name| count(value.get(name)));
+        out.call_usage(&tokens, &stamp, key.as_deref(), false);
     }
 
     fn seat(&mut self, stamp: &Stamp<'_>) -> &mut Seat {
@@ -390,6 +414,15 @@ impl Copilot {
             }
             let key = stamp.message_id.clone().unwrap_or_default();
             out.final_text(Kind::Message, &*key, text, &stamp);
+        }
+        if !self.billed {
+            let key = filled(data.text_of("apiCallId")).or(stamp.message_id.clone());
+            let key = key.map(|key| format!("call:{}", &*key));
+            let output = Tokens {
+                completion: count(data.get("outputTokens")),
+                ..Tokens::default()
+            };
+            out.call_usage(&output, &stamp, key.as_deref(), false);
         }
         out.next_turn();
         for request in requests {
@@ -732,22 +765,6 @@ fn content_of<'a>(result: Value<'a>, assets: &VecDeque<(String, String)>) -> Vec
         }))
     });
     text.into_iter().chain(images).collect()
-}
-
-/// One model call: input includes what was read from the cache, output the reasoning. `cost` is no money.
-pub(super) fn usage<'a>(value: Option<Value<'a>>, stamp: Stamp<'a>, out: &mut Emitter<'_>) {
-    let Some(value) = value.filter(Value::is_object) else {
-        return;
-    };
-    let stamp = Stamp {
-        model: value.text_of("model"),
-        ..stamp
-    };
-    let key = value
-        .text_of("apiCallId")
-        .map(|id| format!("call:{}", &*id));
-    let tokens = counters(|name| count(value.get(name)));
-    out.call_usage(&tokens, &stamp, key.as_deref(), false);
 }
 
 pub(super) fn counters(of: impl Fn(&str) -> Option<i64>) -> Tokens<'static> {

@@ -458,7 +458,11 @@ pub(super) fn content_of(content: Option<Value<'_>>) -> Vec<Item<'_>> {
     if let Some(text) = content.and_then(|content| content.text()) {
         return text_content(filled(Some(text)));
     }
-    items(content).filter_map(item_of).collect()
+    let part = content.filter(Value::is_object);
+    part.into_iter()
+        .chain(items(content))
+        .filter_map(item_of)
+        .collect()
 }
 
 fn item_of(part: Value<'_>) -> Option<Item<'_>> {

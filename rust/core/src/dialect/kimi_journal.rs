@@ -106,6 +106,10 @@ fn ignored(kind: &str) -> Outcome {
 pub(super) struct Journal {
     pub(super) seen: bool,
     model: Option<String>,
+    /// What the settings call it.
+    alias: Option<String>,
+    /// A request told the model itself: recorded since July 2026.
+    requested: bool,
     /// uuid of the step that runs or ran last.
     step: Option<String>,
     /// Its attempt failed, and may be tried again.
@@ -148,6 +152,7 @@ impl Journal {
             "usage.record" => {
                 let usage = value.get("usage");
                 let side = value.text_of("usageScope").as_deref() == Some("session");
+                self.known_as(value.text_of("model"), false, out);
                 if !side && self.again.is_some() && self.again == counts_of(usage) {
                     self.again = None;
                     return Outcome::Ignored("usage again");
@@ -155,7 +160,7 @@ impl Journal {
                 return self.usage(usage, stamp, side, out);
             }
             "llm.request" => return self.request(value, &stamp, out),
-            "profile.bind" | "config.update" => return profile(value, &stamp, out),
+            "profile.bind" | "config.update" => return self.profile(value, &stamp, out),
             "context.apply_compaction" => return self.compaction(kind, value, &stamp, out),
             "interaction.request"
             | "interaction.resolved"
@@ -215,7 +220,7 @@ impl Journal {
         stamp.message_id = uuid.or_else(|| self.step.clone().map(Text::from));
         match kind {
             "content.part" => {
-                stamp.model = self.model.clone().map(Text::from);
+                self.stamp_model(&mut stamp, out);
                 if let Some(part) = event.get("part") {
                     let is_text = part.text_of("type").as_deref() == Some("text");
                     if is_text && filled(part.text_of("text")).is_some() {
@@ -226,7 +231,7 @@ impl Journal {
                 Outcome::Mapped
             }
             "tool.call" => {
-                stamp.model = self.model.clone().map(Text::from);
+                self.stamp_model(&mut stamp, out);
                 let arguments = kimi::Arguments::of(event.get("args"));
                 let (id, name) = (event.text_of("toolCallId"), event.text_of("name"));
                 kimi::call(id, name, arguments, false, &stamp, out);
@@ -297,7 +302,7 @@ impl Journal {
         if !side {
             stamp.message_id = self.step.clone().map(Text::from);
         }
-        stamp.model = self.model.clone().map(Text::from);
+        self.stamp_model(&mut stamp, out);
         let of = |key| usage.get(key);
         let cached = of("inputCacheRead");
         let tokens = Tokens {
@@ -317,10 +322,44 @@ impl Journal {
             return Outcome::Ignored("model request");
         };
         self.model = Some(out.keep(model.clone()));
+        self.requested = true;
         if stamp.parent.is_none() {
             out.session_state(&[("model", Some(model))], stamp);
         }
         Outcome::Mapped
+    }
+
+    fn profile(&mut self, value: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
+        let disclosed = value.get("environmentDisclosure").filter(Value::is_object);
+        let cwd = disclosed.unwrap_or(value).text_of("cwd");
+        if stamp.parent.is_none() {
+            out.session_state(&[("cwd", cwd)], stamp);
+        }
+        self.known_as(value.text_of("modelAlias"), true, out);
+        Outcome::Mapped
+    }
+
+    /// What the settings call the model is its name as long as no request tells it.
+    fn known_as(&mut self, alias: Option<Text<'_>>, anew: bool, out: &mut Emitter<'_>) {
+        if let Some(alias) = filled(alias)
+            && !self.requested
+            && (anew || self.alias.is_none())
+        {
+            self.alias = Some(out.keep(alias));
+            self.model = None;
+        }
+    }
+
+    fn stamp_model(&mut self, stamp: &mut Stamp<'_>, out: &mut Emitter<'_>) {
+        if self.model.is_none()
+            && let Some(alias) = &self.alias
+        {
+            self.model = Some(alias.clone());
+            if stamp.parent.is_none() {
+                out.session_state(&[("model", Some(alias.as_str().into()))], stamp);
+            }
+        }
+        stamp.model = self.model.clone().map(Text::from);
     }
 
     // ---------------------------------------------------------------- turns
@@ -531,15 +570,6 @@ fn status(result: Value<'_>) -> &'static str {
         Some(true) => "failed",
         _ => "completed",
     }
-}
-
-fn profile(value: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
-    let disclosed = value.get("environmentDisclosure").filter(Value::is_object);
-    let cwd = disclosed.unwrap_or(value).text_of("cwd");
-    if stamp.parent.is_none() {
-        out.session_state(&[("cwd", cwd)], stamp);
-    }
-    Outcome::Mapped
 }
 
 fn counts_of(usage: Option<Value<'_>>) -> Option<[Option<i64>; 4]> {

@@ -4,7 +4,7 @@
 //! What stream-json lacks stands here: usage for each step, is_error, prompts, thoughts, sub-agents, clock. On disk a
 //! text is one record, live it comes as deltas, and so do a call's arguments: a call whose arguments are no whole object
 //! yet waits for the next record of its thread. A cut attempt that kimi-cli tries again inside a step stays glued to the
-//! next one: only `StepRetry` takes back.
+//! next one: only `StepRetry` takes back. kimi-cli 0.46 to 0.58 has other names for the same (known from its source).
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -66,8 +66,22 @@ const IGNORED: &[(&str, &str)] = &[
     ("BtwEnd", "side question"),
     ("ToolCallRequest", "call again"),
 ];
+/// The types of kimi-cli 0.46 to 0.58.
+const OLD_NAMES: &[(&str, &str)] = &[
+    ("approval", "ApprovalRequest"),
+    ("compaction_begin", "CompactionBegin"),
+    ("compaction_end", "CompactionEnd"),
+    ("content_part", "ContentPart"),
+    ("status_update", "StatusUpdate"),
+    ("step_begin", "StepBegin"),
+    ("step_interrupted", "StepInterrupted"),
+    ("subagent_event", "SubagentEvent"),
+    ("tool_call", "ToolCall"),
+    ("tool_call_part", "ToolCallPart"),
+    ("tool_result", "ToolResult"),
+];
 /// JSON-RPC errors that end a prompt; the others answer requests that were wrong or came at the wrong time.
-const PROMPT_ERRORS: [i64; 5] = [-32001, -32002, -32003, -32004, -32603];
+const PROMPT_ERRORS: [i64; 6] = [-32001, -32002, -32003, -32004, -32099, -32603];
 /// What a status has that ends a step; others tell of MCP servers and modes.
 const STEP_FACTS: &[&str] = &["token_usage", "message_id", "context_usage"];
 /// Requests of the client, if a log holds both directions.
@@ -78,6 +92,8 @@ const CLIENT_METHODS: &[&str] = &[
     "replay",
     "set_plan_mode",
     "cancel",
+    "run",
+    "interrupt",
 ];
 
 /// How a prompt ended, by result.status of its response.
@@ -133,8 +149,13 @@ fn sign(record: Value<'_>) -> Option<Sign> {
 /// Type and payload of a wire message.
 fn envelope(value: Option<Value<'_>>) -> Option<(Text<'_>, Value<'_>)> {
     let value = value?;
-    let payload = value.get("payload").filter(Value::is_object)?;
-    Some((value.text_of("type")?, payload))
+    let mut kind = value.text_of("type")?;
+    let mut payload = value.get("payload");
+    if let Some((_, name)) = OLD_NAMES.iter().find(|(old, _)| *old == &*kind) {
+        kind = (*name).into();
+        payload = payload.filter(|payload| !payload.is_null()).or(Some(value)); // some had none
+    }
+    Some((kind, payload.filter(Value::is_object)?))
 }
 
 /// What a thread is about: the text that streams, and the call whose arguments may not be whole.
@@ -475,8 +496,18 @@ impl Wire {
     }
 
     fn result(&mut self, payload: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
-        let value = payload.get("return_value").filter(Value::is_object);
-        let (Some(id), Some(value)) = (payload.text_of("tool_call_id"), value) else {
+        let is = |value: Option<Value<'_>>| value.and_then(|value| value.as_bool());
+        let mut value = payload.get("return_value").filter(|value| !value.is_null());
+        let mut failed = is(value.and_then(|value| value.get("is_error"))) == Some(true);
+        if value.is_none() {
+            // kimi-cli 0.46 to 0.55
+            value = payload.get("result");
+            failed = is(payload.get("ok")) == Some(false);
+        }
+        let (Some(id), Some(value)) = (
+            payload.text_of("tool_call_id"),
+            value.filter(Value::is_object),
+        ) else {
             return Outcome::Unknown;
         };
         let id = out.keep(id);
@@ -484,7 +515,6 @@ impl Wire {
             self.word = Word::Result;
             self.refused |= self.rejected.contains(&id);
         }
-        let failed = value.get("is_error").and_then(|error| error.as_bool()) == Some(true);
         let mut content = kimi::content_of(value.get("output"));
         if failed && content.is_empty() {
             content.extend(filled(value.text_of("message")).map(Item::Text));

@@ -224,6 +224,10 @@ pub(super) struct Seat {
     pub(super) declined: bool,
     /// The last turn ended with a finish that is no failure.
     pub(super) well: bool,
+    /// The last step has text.
+    said: bool,
+    /// The last step has a call.
+    pub(super) called: bool,
 }
 
 impl Seat {
@@ -262,6 +266,8 @@ impl Seat {
         self.stopped = false;
         self.declined = false;
         self.well = false;
+        self.said = false;
+        self.called = false;
         if !self.turning && stamp.thread().is_none() {
             self.turning = true;
             out.state(State::new("turn").with("phase", "start"), stamp);
@@ -292,10 +298,14 @@ impl Seat {
     ) {
         out.commit(stamp.thread());
         self.stepping = false;
-        self.stopped = reason.as_deref() == Some("tool-calls");
+        let broken = reason.as_deref() == Some("unknown"); // the provider's stream ended without a reason
+        self.stopped = reason.as_deref() == Some("tool-calls") || broken && self.called;
         if !self.stopped && stamp.thread().is_none() {
             self.turning = false;
-            let outcome = outcome_of_finish(reason.as_deref());
+            let outcome = match broken && !self.said {
+                true => "failed",
+                false => outcome_of_finish(reason.as_deref()),
+            };
             self.well = outcome == "completed";
             let state = State::new("turn")
                 .with("phase", "end")
@@ -326,6 +336,7 @@ pub(super) fn part(
                 "text" => Kind::Message,
                 _ => Kind::Thought,
             };
+            seat.said |= kind == Kind::Message;
             out.whole_in_order(kind, text, id, stamp);
         }
         "tool" => return call(id, value, seat, stamp, out),
@@ -398,6 +409,7 @@ fn call(
     let (Some(call_id), Some(state)) = (call_id, state) else {
         return Outcome::Unknown;
     };
+    seat.called = true;
     let status = state.text_of("status").unwrap_or_default();
     let (mut name, mut input) = (value.text_of("tool"), state.get("input"));
     // the tool that stands in for one that is not there, or whose arguments were no JSON: they are not printed

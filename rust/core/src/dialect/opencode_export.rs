@@ -579,6 +579,7 @@ fn call(item: Value<'_>, seat: &mut Seat, stamp: &Stamp<'_>, out: &mut Emitter<'
     let (Some(call_id), Some(state)) = (item.text_of("id"), state) else {
         return;
     };
+    seat.called = true;
     let time = item.get("time");
     let at = |key: &str| time.and_then(|time| time.get(key));
     let started = at("ran")

@@ -1,4 +1,5 @@
-//! pi: `pi --mode json` and `--mode rpc` (seed 002; recorded from 0.27.9 to 1.6.0).
+//! pi: `pi --mode json` and `--mode rpc` (seed 002; recorded from 0.27.9 to 1.6.0), and what its fork oh-my-pi prints
+//! (known from its source, of January to September 2026).
 //!
 //! Deltas first, then `*_end` with the block, then `message_end` with the message: the later is the authority. The same
 //! message comes again in `turn_end` and `agent_end`, a tool result up to five times: each is taken once. Before 0.84
@@ -10,7 +11,9 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_all, is_true, key_count, rule};
+use super::{
+    Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, is_true, key_count, rule,
+};
 use crate::data::Data;
 use crate::emit::{Call, Emitter, Update};
 use crate::event::{Image, Item, Kind, Stamp, State, Tokens, iso_millis, text_content};
@@ -30,6 +33,35 @@ const IGNORED: &[(&str, &str)] = &[
     ("turn_start", "turn of one model call"),
     ("turn_end", "messages again"),
     ("bash_execution_update", "output of a direct command"),
+    // of oh-my-pi
+    ("advisor_cost_changed", "advisor"),
+    ("advisor_yielded", "advisor"),
+    ("available_commands_update", "commands of the session"),
+    ("command_output", "output of a direct command"),
+    ("config_update", "settings"),
+    ("config_warnings_changed", "settings"),
+    ("goal_updated", "goal"),
+    ("host_tool_call", "question to the host"),
+    ("host_tool_cancel", "question to the host"),
+    ("host_uri_cancel", "question to the host"),
+    ("host_uri_request", "question to the host"),
+    ("irc_message", "message of another agent"),
+    ("model_changed", "model, which it does not tell"),
+    ("notice", "notice"),
+    ("prompt_result", "end of a prompt again"),
+    ("ready", "start of the process"),
+    ("retry_fallback_applied", "model of a retry"),
+    ("retry_fallback_succeeded", "model of a retry"),
+    ("session_info_update", "session"),
+    ("session_settled", "end of a prompt again"),
+    ("subagent_event", "sub-agent"),
+    ("subagent_lifecycle", "sub-agent"),
+    ("subagent_progress", "sub-agent"),
+    ("todo_auto_clear", "todos"),
+    ("todo_reminder", "todos"),
+    ("tool_presentation", "display of a call"),
+    ("tool_stream_update", "part of a call"),
+    ("ttsr_triggered", "rules"),
 ];
 /// Extension dialogs that wait for a person.
 const DIALOGS: [&str; 4] = ["select", "confirm", "input", "editor"];
@@ -39,6 +71,7 @@ const MARKS: &[(&str, &str)] = &[
     ("queue_update", "steering"),
     ("session_info_changed", "type"),
     ("thinking_level_changed", "level"),
+    ("thinking_level_changed", "thinkingLevel"),
     ("compaction_start", "reason"),
     ("compaction_end", "reason"),
     ("auto_compaction_start", "reason"),
@@ -51,6 +84,7 @@ const MARKS: &[(&str, &str)] = &[
     ("bash_execution_update", "delta"),
     ("extension_error", "error"),
     ("hook_error", "error"),
+    ("ready", "supportedProtocolVersions"),
 ];
 
 /// Deltas of one block.
@@ -209,6 +243,7 @@ impl Mapper for Pi {
                 let details = [
                     ("sessionId", value.text_of("id")),
                     ("cwd", value.text_of("cwd")),
+                    ("title", filled(value.text_of("title"))),
                 ];
                 let stamp = Stamp::at(value.text_of("timestamp"));
                 self.another_run(&stamp, out);
@@ -502,6 +537,7 @@ impl Pi {
         out: &mut Emitter<'_>,
     ) {
         let result = value.get("result");
+        let told = result.and_then(|result| result.as_str()); // up to 0.22, if the call failed
         let of = |key| result.and_then(|result| result.get(key));
         subagents(&id, of("details"), &mut self.reported, out);
         let mut raw: Vec<(Text<'_>, Data<'_>)> = Vec::new();
@@ -513,9 +549,14 @@ impl Pi {
         }
         let code = of("structuredContent").and_then(|structured| structured.get("exit_code"));
         let code = count(code);
-        let failed = is_true(value.get("isError")) || code.is_some_and(|code| code != 0);
+        let failed = is_true(value.get("isError"))
+            || is_true(of("isError"))
+            || code.is_some_and(|code| code != 0);
         let mut update = Update {
-            content: content_of(of("content")),
+            content: content_of(match told {
+                Some(_) => result,
+                None => of("content"),
+            }),
             raw_output: (!raw.is_empty()).then_some(Data::Map(raw)),
             ..Update::new(id, Some(if failed { "failed" } else { "completed" }))
         };
@@ -550,6 +591,10 @@ impl Pi {
         self.running = false;
         if is_true(value.get("willRetry")) {
             return Outcome::Ignored("attempt that is retried");
+        }
+        if value.get("yielded").and_then(|yielded| yielded.as_bool()) == Some(false) {
+            // oh-my-pi: it retries, compacts or reminds
+            return Outcome::Ignored("end of an agent that goes on");
         }
         self.end_turn(out);
         Outcome::Mapped
@@ -597,6 +642,22 @@ impl Pi {
                     .with("success", success)
                     .with("message", value.text_of("finalError"));
                 out.state(state, &Stamp::default());
+                if let Some(message) = value.text_of("finalError")
+                    && success == Some(false)
+                    && self.stop.as_deref() == Some("stop")
+                {
+                    // oh-my-pi: the answers were empty, however often it asked
+                    self.stop = Some("error".into());
+                    self.failure = Some(Failure {
+                        message: Some(out.keep(message)),
+                        calls: Vec::new(),
+                        stamp: self.stamp().to_static(),
+                    });
+                    if !self.running {
+                        self.end_turn(out);
+                    }
+                    return Outcome::Mapped;
+                }
                 if success == Some(false) && !self.running {
                     self.called_off = self.retried.take().or(self.called_off.take());
                     if self.open && !self.settles {
@@ -606,7 +667,7 @@ impl Pi {
                 Outcome::Mapped
             }
             other if other.starts_with("summarization_retry_") => Outcome::Ignored("summary retry"),
-            _ => Outcome::Unknown,
+            other => rule(IGNORED, other),
         }
     }
 
@@ -677,7 +738,9 @@ impl Pi {
                 out.state(State::new("queue").with("prompts", prompts), &stamp);
             }
             "thinking_level_changed" => {
-                let state = State::new("model").with("effort", value.text_of("level"));
+                let level = filled(value.text_of("level"));
+                let level = level.or_else(|| value.text_of("thinkingLevel"));
+                let state = State::new("model").with("effort", level);
                 out.state(state, &stamp);
             }
             "session_info_changed" => {
@@ -699,6 +762,10 @@ impl Pi {
             }
             "entry_appended" => match value.get("entry").filter(Value::is_object) {
                 Some(entry) if entry.text_of("type").as_deref() == Some("usage") => {
+                    let stamp = Stamp {
+                        model: entry.text_of("model"),
+                        ..stamp
+                    };
                     usage(entry.get("usage"), &stamp, None, true, out);
                 }
                 Some(_) => return Outcome::Ignored("session entry"),
@@ -815,7 +882,7 @@ pub(super) fn tool_result(
     let failed = is_true(message.get("isError"));
     let details = details.filter(|details| details.is_object() && !details.is_empty());
     let mut update = Update {
-        content: content_of(message.get("content")),
+        content: content_of(message.get("content").or_else(|| message.get("output"))), // `output` up to 0.5
         raw_output: details.map(|details| Data::Map(vec![("details".into(), details.into())])),
         ..Update::new(
             id.borrow(),
@@ -922,7 +989,11 @@ fn call(block: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
 }
 
 /// Tool content from pi's text and image blocks.
+/// Tool content from blocks, or from a text.
 fn content_of(content: Option<Value<'_>>) -> Vec<Item<'_>> {
+    if let Some(text) = content.and_then(|content| content.text()) {
+        return text_content(filled(Some(text)));
+    }
     let blocks = content.into_iter().flat_map(|content| content.items());
     blocks.filter_map(item_of).collect()
 }

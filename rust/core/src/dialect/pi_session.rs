@@ -1,4 +1,5 @@
-//! pi's session file, format 1 (linear, entries without ids), 2 (tree) and 3 (recorded: 3, written by 0.27.9 to 1.6.0).
+//! pi's session file, format 1 (linear, entries without ids), 2 (tree) and 3 (recorded: 3, written by 0.27.9 to 1.6.0),
+//! and that of its fork oh-my-pi, which has a line for the title before the header and entries of its own.
 //!
 //! Whole messages, no deltas; an entry that a fork or clone copied comes with the same id and counts once. Failed
 //! attempts stay in the file: a `context_edit` that hides one, or the next try of the same prompt, takes its text back.
@@ -8,7 +9,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use super::pi::{self, Reported};
-use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, has_all, has_any, rule};
+use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, has_all, has_any, rule};
 use crate::emit::Emitter;
 use crate::event::{Stamp, State};
 use crate::json::{Text, Value};
@@ -26,11 +27,19 @@ const IGNORED: &[(&str, &str)] = &[
     ("custom_message", "extension message"),
     ("label", "label"),
     ("context_edit", "context edit"),
+    // of oh-my-pi
+    ("archive", "archived branch"),
+    ("credential_pin", "account"),
+    ("mode_change", "mode"),
+    ("reset_boundary", "context cleared"),
+    ("service_tier_change", "service tier"),
+    ("session_init", "start of a sub-agent"),
+    ("ttsr_injection", "rules"),
 ];
 /// Entry types and a key that each has.
 const ENTRIES: &[(&str, &str)] = &[
     ("message", "message"),
-    ("model_change", "modelId"),
+    ("model_change", "type"),
     ("thinking_level_change", "thinkingLevel"),
     ("compaction", "summary"),
     ("branch_summary", "summary"),
@@ -40,6 +49,15 @@ const ENTRIES: &[(&str, &str)] = &[
     ("session_info", "type"),
     ("context_edit", "targetId"),
     ("usage", "usage"),
+    ("archive", "targetId"),
+    ("credential_pin", "hash"),
+    ("mode_change", "mode"),
+    ("model_usage", "usage"),
+    ("reset_boundary", "type"),
+    ("service_tier_change", "serviceTier"),
+    ("session_init", "task"),
+    ("title_change", "title"),
+    ("ttsr_injection", "injectedRules"),
 ];
 
 fn sign(record: Value<'_>) -> Option<Sign> {
@@ -48,6 +66,9 @@ fn sign(record: Value<'_>) -> Option<Sign> {
         && let Some(sign) = pi::header_sign(record)
     {
         return Some(sign);
+    }
+    if &*kind == "title" && has_all(record, &["pad", "updatedAt"]) {
+        return Sign::new(SURE, "a title with pad and updatedAt");
     }
     let (kind, key) = ENTRIES.iter().find(|(name, _)| *name == &*kind)?;
     record.get(key)?;
@@ -89,6 +110,7 @@ impl Mapper for PiSession {
                 let details = [
                     ("sessionId", value.text_of("id")),
                     ("cwd", value.text_of("cwd")),
+                    ("title", filled(value.text_of("title"))),
                 ];
                 out.session_state(&details, &stamp);
             }
@@ -96,16 +118,15 @@ impl Mapper for PiSession {
                 Some(message) => return self.message(message, stamp, out),
                 None => return Outcome::Unknown,
             },
-            "model_change" => {
-                self.model = value.text_of("modelId").map(Text::into_string);
-                let state = State::new("model").with("model", value.text_of("modelId"));
-                out.state(state, &stamp);
-            }
+            "model_change" => return self.model_change(value, &stamp, out),
             "thinking_level_change" => {
                 let state = State::new("model").with("effort", value.text_of("thinkingLevel"));
                 out.state(state, &stamp);
             }
             "session_info" => out.session_state(&[("title", value.text_of("name"))], &stamp),
+            "title" | "title_change" => {
+                out.session_state(&[("title", filled(value.text_of("title")))], &stamp);
+            }
             "compaction" => {
                 pi::usage(value.get("usage"), &stamp, None, true, out);
                 let state = State::new("compaction")
@@ -114,7 +135,11 @@ impl Mapper for PiSession {
                     .with("summary", value.text_of("summary"));
                 out.state(state, &stamp);
             }
-            "branch_summary" | "usage" => {
+            "branch_summary" | "usage" | "model_usage" => {
+                let stamp = Stamp {
+                    model: value.text_of("model"),
+                    ..stamp
+                };
                 pi::usage(value.get("usage"), &stamp, None, true, out);
             }
             other => return rule(IGNORED, other),
@@ -128,6 +153,26 @@ impl Mapper for PiSession {
 }
 
 impl PiSession {
+    /// To a model of a provider; oh-my-pi has both in one text, and models for other roles too.
+    fn model_change(
+        &mut self,
+        value: Value<'_>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        if !matches!(value.text_of("role").as_deref(), None | Some("default")) {
+            return Outcome::Ignored("model of another role");
+        }
+        let model = value.text_of("modelId").or_else(|| {
+            let both = value.text_of("model")?;
+            let (_, model) = both.split_once('/')?;
+            filled(Some(both.rewrite(|_| model.to_owned())))
+        });
+        self.model = model.as_ref().map(|model| model.to_string());
+        out.state(State::new("model").with("model", model), stamp);
+        Outcome::Mapped
+    }
+
     fn message(&mut self, message: Value<'_>, stamp: Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
         match message.text_of("role").as_deref() {
             Some("user") => {

@@ -1,12 +1,16 @@
 //! The document rule. Some harnesses keep a session as ONE pretty-printed JSON document, of which no line is a record,
-//! and some wrappers print all the records of a run as one pretty array (claude-code-action its execution file).
+//! and some wrappers print all the records of a run as one array: a pretty one (claude-code-action its execution file),
+//! or one with an element a line (as SQLite, DuckDB and ClickHouse export rows).
 //!
 //! When the first line that is not blank begins an object or array and is cut off, it is held back, and the lines after
 //! it too: if all that comes up to the end of the source is one JSON object, and a dialect knows it as a document, then
 //! it is one record, and those lines are its share; if it is an array, and a dialect knows its first element as a
 //! record, then it stands for its elements. It is a stream with a damaged first line as soon as a later line cannot be
-//! one of a pretty-printed value: it stands alone as an object or array that is not empty, it begins like no JSON token,
-//! or more than `max_line_bytes` would be held. Then, and when the end disappoints, the lines are read like any others.
+//! one of such a value: it stands alone as an object or array that is not empty, where no element of an array can
+//! stand; it begins like no JSON token; or more than `max_line_bytes` would be held. Then, and when the end disappoints,
+//! the lines are read like any others. Where the first element has a line and a comma for itself, or the first line that
+//! is not blank is such a one without any bracket, it is the log of a writer that was cut off: each later line of the
+//! kind is malformed, and its record is got back.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +20,31 @@ use crate::json::Tape;
 /// Whether a line that is cut off begins an object or an array.
 pub fn begins(body: &[u8]) -> bool {
     matches!(body.iter().find(|byte| !is_blank(byte)), Some(b'{' | b'['))
+}
+
+/// The place of the object in a line that one element of an array has for itself.
+pub fn element(body: &[u8]) -> Option<(usize, usize)> {
+    let mut text = trimmed(body);
+    if let [b'[' | b',', rest @ ..] = text {
+        text = trimmed(rest);
+    }
+    if let [rest @ .., b',' | b']'] = text {
+        text = trimmed(rest);
+    }
+    let start = text.as_ptr() as usize - body.as_ptr() as usize;
+    (text.starts_with(b"{") && text.ends_with(b"}")).then_some((start, start + text.len()))
+}
+
+/// Whether there is a comma behind what a line says.
+pub fn ends_in_comma(body: &[u8]) -> bool {
+    trimmed(body).ends_with(b",")
+}
+
+fn trimmed(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|byte| !is_blank(byte));
+    let text = &text[..end.map_or(0, |end| end + 1)];
+    let start = text.iter().position(|byte| !is_blank(byte));
+    &text[start.unwrap_or(0)..]
 }
 
 fn is_blank(byte: &u8) -> bool {
@@ -86,7 +115,7 @@ impl Held {
         self.text.extend_from_slice(line_end);
     }
 
-    /// Whether a line may be the next one of the pretty-printed value whose beginning is held.
+    /// Whether a line may be the next one of the value whose beginning is held.
     pub fn may_go_on(&self, line: &Line<'_>, limit: u64, tape: &mut Tape) -> bool {
         if line.too_long || self.text.len() as u64 + line.size > limit {
             return false;
@@ -99,12 +128,31 @@ impl Held {
             && matches!(last, Some(b'}' | b']'))
             && let Ok(doc) = tape.parse(line.body)
         {
-            return doc.root().is_empty();
+            return doc.root().is_empty() || self.awaits_element();
         }
         matches!(
             first,
-            b'"' | b'{' | b'}' | b'[' | b']' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n'
+            b'"' | b'{' | b'}' | b'[' | b']' | b',' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n'
         )
+    }
+
+    /// Whether what is held is an array up to the place of an element.
+    fn awaits_element(&self) -> bool {
+        let first = self.text.iter().find(|byte| !is_blank(byte));
+        let last = self.text.iter().rev().find(|byte| !is_blank(byte));
+        first == Some(&b'[') && matches!(last, Some(b'[' | b','))
+    }
+
+    /// The line of the first element, if what is held begins an array.
+    pub fn first_element(&self) -> Option<&[u8]> {
+        let bodies = self.lines().map(|line| trimmed(line.body));
+        let mut bodies = bodies.filter(|body| !body.is_empty());
+        let first = bodies.next().filter(|body| body.starts_with(b"["))?;
+        if first == b"[" {
+            bodies.next()
+        } else {
+            Some(first)
+        }
     }
 
     /// All that is held, as one text.
