@@ -259,6 +259,7 @@ class AsyncProcess(Harness):
             self._full = None
 
     def close_stdin(self) -> None:
+        """Nothing more is sent: most harnesses end then."""
         self._has_room()  # before the descriptor is somebody else's
         super().close_stdin()
 
