@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection, Iterator
 from os import PathLike
 from typing import Any
 
-from ..errors import SnapshotError, UnknownDialect
+from ..errors import MalformedLine, SnapshotError, SourceError, UnknownDialect
 from . import event as ev
 from . import source
 from .detect import Detection
 from .dialect import DIALECTS as _DIALECTS
+from .frame import is_refusal
 from .parser import Parser
 from .reader import Reader as _Reader
 from .record import Record
@@ -33,6 +34,7 @@ class _Pull:
     def __init__(self) -> None:
         self._turns = Turns()
         self._chunks: Iterator[Chunk] | None = None
+        self._name: str | None = None  # what messages call the source
         self._ready: deque[Any] = deque()
         self._failed: BaseException | None = None
         self._done = False
@@ -61,13 +63,14 @@ class _Pull:
         return None if found is None else (found.dialect, found.version, found.confidence, found.why)
 
     def attach_path(self, path: str | PathLike[str]) -> None:
-        self._chunks = _slices(source.chunks(path)[0])
+        chunks, self._name = source.chunks(path)
+        self._chunks = _slices(chunks)
 
     def attach_descriptor(self, number: int, name: str) -> None:
-        self._chunks = _slices(source.chunks(number)[0])
+        self._chunks, self._name = _slices(source.chunks(number)[0]), name
 
     def attach_chunks(self, chunks: Iterator[Chunk], name: str) -> None:
-        self._chunks = _slices(source.decompress(chunks, name))
+        self._chunks, self._name = _slices(source.decompress(chunks, name)), name
 
     def __iter__(self) -> Any:
         return self
@@ -93,7 +96,16 @@ class _Pull:
                 self._parser.feed(chunk, self._ready)
         except BaseException as error:
             self._done = True
-            self._failed = error
+            self._chunks = None  # the file is closed, however long somebody keeps the error
+            self._failed = self._named(error)
+
+    def _named(self, error: BaseException) -> BaseException:
+        """An error of the parser, which does not know what it is fed from, with the name of the source."""
+        if isinstance(error, MalformedLine) and error.source is None:
+            return MalformedLine(error.line, error.offset, error.reason, self._name)
+        if isinstance(error, SourceError) and is_refusal(error):
+            return SourceError(f"{self._name}: {error}")
+        return error
 
 
 class Engine(_Pull):

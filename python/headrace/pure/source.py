@@ -70,6 +70,7 @@ def _path(path: str | os.PathLike[str]) -> tuple[Iterator[Chunk], str]:
 
     def read() -> Iterator[Chunk]:
         with file:
+            yield b""
             size = os.fstat(file.fileno()).st_size
             for block in _blocks(lambda: file.read(_BLOCK), name):
                 yield block
@@ -77,7 +78,9 @@ def _path(path: str | os.PathLike[str]) -> tuple[Iterator[Chunk], str]:
             if size > 0:
                 raise SourceError(f"can't read {name!r}: it became shorter while it was read")
 
-    return read(), name
+    blocks = read()
+    next(blocks)  # it is in its with-block: the file is closed when nobody wants more
+    return blocks, name
 
 
 def _file(file: Any, name: str) -> Iterator[Chunk]:
@@ -189,7 +192,7 @@ def _members(raw: Iterator[Chunk], name: str, kind: str, codec: tuple[Callable[[
     if member is not None:
         raise SourceError(
             f"{name}: the {kind} data ends inside a compressed frame, after {taken} compressed bytes: the file is cut "
-            "or still being written; what could be read was delivered"
+            "or still being written; `events` gives what can be read of it"
         )
 
 

@@ -5,7 +5,7 @@ use headrace_core::dialect;
 use pyo3::prelude::*;
 
 use crate::errors;
-use crate::feed::{buffer, bytes_of};
+use crate::feed::{buffer, bytes_of, not_negative};
 
 #[pyclass(module = "headrace._native")]
 pub struct Borders(borders::Borders);
@@ -14,7 +14,8 @@ pub struct Borders(borders::Borders);
 impl Borders {
     #[new]
     #[pyo3(signature = (*, dialect=None, max_line_bytes=268_435_456))]
-    fn new(py: Python<'_>, dialect: Option<&str>, max_line_bytes: u64) -> PyResult<Self> {
+    fn new(py: Python<'_>, dialect: Option<&str>, max_line_bytes: i64) -> PyResult<Self> {
+        let max_line_bytes = not_negative(max_line_bytes, "max_line_bytes")?;
         let dialect = match dialect {
             Some(name) => {
                 let found = dialect::named(name);
@@ -29,12 +30,14 @@ impl Borders {
     fn feed(&mut self, py: Python<'_>, chunk: &Bound<'_, PyAny>) -> PyResult<Vec<borders::Place>> {
         let chunk = buffer(chunk)?;
         let found = self.0.feed(bytes_of(&chunk));
-        found.map_err(|error| errors::from_core(py, error))
+        found.map_err(|error| errors::from_core(py, error, None))
     }
 
     /// The borders that only the end of the source shows.
     fn close(&mut self, py: Python<'_>) -> PyResult<Vec<borders::Place>> {
-        self.0.close().map_err(|error| errors::from_core(py, error))
+        self.0
+            .close()
+            .map_err(|error| errors::from_core(py, error, None))
     }
 
     /// The offset before which no more border can come to be.
