@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import gzip
 import inspect
@@ -413,12 +414,27 @@ def test_what_is_wrong_with_a_stream_says_which_source_it_is(tmp_path: Path) -> 
         assert malformed.value.source == str(path)
     with open(path, "rb") as file, pytest.raises(headrace.MalformedLine, match=re.escape(f"{path}: line 1")):
         headrace.reduce(file, strict=True)
+    one = b'{"type": "thread.started", "thread_id": "thread-1"}\n'
+    path.write_bytes(one + one.replace(b"-1", b"-2") + b"oops\n")
+    with pytest.raises(headrace.MalformedLine, match=re.escape(f"{path}: line 3 (byte offset {2 * len(one)})")):
+        list(headrace.runs(path, strict=True))  # not the line of its run
+    with pytest.raises(headrace.MalformedLine, match=re.escape(f"{path}: line 3 ")):
+        list(headrace.follow(path, strict=True, idle_timeout=0))
+    with pytest.raises(headrace.MalformedLine, match=r"stdout of .*: line 1 "):
+        headrace.Process([sys.executable, "-c", "print('oops')"], strict=True).wait()
+
+    async def read_on(source: Any) -> None:
+        async for _ in headrace.aevents(source, strict=True):
+            pass
+
+    with pytest.raises(headrace.MalformedLine, match=re.escape(f"{path}: line 3 ")):
+        asyncio.run(read_on(path))
     parser = headrace.Parser(strict=True)
     with pytest.raises(headrace.MalformedLine, match=r"^line 1 ") as fed:
         parser.feed(b"oops\n")
     assert fed.value.source is None
     path.write_bytes(STREAM.decode().encode("utf-16"))
-    for read in (headrace.reduce, headrace.events, headrace.records):
+    for read in (headrace.reduce, headrace.events, headrace.records, headrace.runs):
         with pytest.raises(headrace.SourceError, match=re.escape(f"{path}: the stream begins as UTF-16")):
             list(read(path))
     with pytest.raises(headrace.SourceError, match=r"^the stream begins as UTF-16"):

@@ -443,7 +443,8 @@ def runs(
         "max_result_bytes": max_result_bytes,
         "on_malformed": on_malformed,
     }
-    return split(chunks(source)[0], options)
+    blocks, name = chunks(source)
+    return split(blocks, options, name)
 
 
 def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, estimate: bool = False) -> Usage:

@@ -90,6 +90,7 @@ class Harness(SoFar):
             max_line_bytes=max_line_bytes,
             max_result_bytes=max_result_bytes,
             on_malformed=on_malformed,
+            source=f"stdout of {os.fsdecode(argv[0])}",
         )
         self._lock = threading.RLock()  # a step is more than one call of the engine; anyone may ask for the run
         self._sends = threading.RLock()  # one record behind the other, also when a signal handler sends one

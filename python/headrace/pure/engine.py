@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterator
 from os import PathLike
 from typing import Any
 
-from ..errors import MalformedLine, SnapshotError, SourceError, UnknownDialect
+from ..errors import SnapshotError, UnknownDialect
 from . import event as ev
 from . import source
 from .detect import Detection
 from .dialect import DIALECTS as _DIALECTS
-from .frame import is_refusal
+from .frame import named, naming
 from .parser import Parser
 from .reader import Reader as _Reader
 from .record import Record
@@ -42,12 +42,12 @@ class _Pull:
     def feed(self, chunk: Chunk) -> list[Any]:
         if not isinstance(chunk, (bytes, bytearray, memoryview)):
             chunk = memoryview(chunk).cast("B")  # what has no bytes at all raises TypeError
-        with self._turns:
+        with self._turns, naming(self._name):
             fed: list[Any] = self._parser.feed(chunk)
         return fed
 
     def close(self) -> list[Any]:
-        with self._turns:
+        with self._turns, naming(self._name):
             last: list[Any] = self._parser.close()
         return last
 
@@ -97,15 +97,7 @@ class _Pull:
         except BaseException as error:
             self._done = True
             self._chunks = None  # the file is closed, however long somebody keeps the error
-            self._failed = self._named(error)
-
-    def _named(self, error: BaseException) -> BaseException:
-        """An error of the parser, which does not know what it is fed from, with the name of the source."""
-        if isinstance(error, MalformedLine) and error.source is None:
-            return MalformedLine(error.line, error.offset, error.reason, self._name)
-        if isinstance(error, SourceError) and is_refusal(error):
-            return SourceError(f"{self._name}: {error}")
-        return error
+            self._failed = named(error, self._name)
 
 
 class Engine(_Pull):
@@ -123,8 +115,10 @@ class Engine(_Pull):
         max_result_bytes: int | None = None,
         cut_later: bool = False,
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
+        source: str | None = None,
     ) -> None:
         super().__init__()
+        self._name = source
         if dialect is not None and dialect not in _DIALECTS:
             raise UnknownDialect(f"no dialect is called {dialect!r}; known are: {', '.join(_DIALECTS)}")
         for kind in kinds or ():

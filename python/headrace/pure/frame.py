@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from ..errors import SourceError
+from ..errors import MalformedLine, SourceError
 
-__all__ = ["DEFAULT_MAX_LINE_BYTES", "KEPT_BYTES", "Framer", "Line", "is_refusal"]
+__all__ = ["DEFAULT_MAX_LINE_BYTES", "KEPT_BYTES", "Framer", "Line", "named", "naming"]
 
 DEFAULT_MAX_LINE_BYTES = 256 * 2**20
 KEPT_BYTES = 200
@@ -31,9 +32,27 @@ _UNDECIDED = re.compile(rb"(\xef\xbb?|[\xff\xfe]|[{\[](\0[\x01-\x7f]?)?|\0([{\[]
 _REFUSAL = "the stream begins as"
 
 
-def is_refusal(error: SourceError) -> bool:
-    """Whether it is a framer that refuses its stream; it does not know what that is called."""
-    return str(error).startswith(_REFUSAL)
+def named(error: BaseException, source: str | None) -> BaseException:
+    """An error of what was fed, which does not know what it is fed from, with the name of that."""
+    if source is None:
+        return error
+    if isinstance(error, MalformedLine) and error.source is None:
+        return MalformedLine(error.line, error.offset, error.reason, source)
+    if isinstance(error, SourceError) and str(error).startswith(_REFUSAL):
+        return SourceError(f"{source}: {error}")
+    return error
+
+
+@contextmanager
+def naming(source: str | None) -> Iterator[None]:
+    """Errors of what is fed here get the name of their source."""
+    try:
+        yield
+    except (MalformedLine, SourceError) as error:
+        told = named(error, source)
+        if told is error:
+            raise
+        raise told from None
 
 
 class Line(NamedTuple):

@@ -9,7 +9,7 @@ import io
 import os
 import subprocess
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from ..errors import SourceError
@@ -21,7 +21,7 @@ Chunk = bytes | bytearray | memoryview
 _BLOCK = 2**20
 
 
-def chunks(source: Any) -> tuple[Iterator[Chunk], str]:
+def chunks(source: Any) -> tuple[Generator[Chunk, None, None], str]:
     """The chunks of a source, decompressed, and a name for it in messages.
 
     A source is a path, bytes-like, a binary file object, a file descriptor, a `subprocess.Popen`, or an iterable of
@@ -135,7 +135,7 @@ _ZSTD_SKIPPABLE = tuple(bytes((0x50 + n, 0x2A, 0x4D, 0x18)) for n in range(16))
 _MAGICS = (_GZIP, _ZSTD, *_ZSTD_SKIPPABLE)
 
 
-def decompress(raw: Iterator[Chunk], name: str) -> Iterator[Chunk]:
+def decompress(raw: Iterator[Chunk], name: str) -> Generator[Chunk, None, None]:
     """The chunks as they are, or decompressed when they begin as gzip or zstd does."""
     head = b""
     for chunk in raw:

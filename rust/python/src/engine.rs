@@ -107,12 +107,12 @@ impl Stream {
         let mut out = VecDeque::new();
         while out.len() < most && self.parsing.has_events() {
             let made = self.make(py, given.as_deref_mut(), &mut out);
-            made.map_err(|failure| failure.raise(py, None))?;
+            made.map_err(|failure| self.pull.error(py, failure))?;
         }
         if out.is_empty()
             && let Some(error) = self.parsing.take_error()
         {
-            return Err(errors::from_core(py, error, None));
+            return Err(self.pull.error(py, error.into()));
         }
         given.unwrap_or(&mut self.given).expect(out.len());
         Ok(Some(out.into()))
@@ -131,7 +131,7 @@ impl Stream {
     ) -> PyResult<Vec<Py<PyAny>>> {
         let mut out = VecDeque::new();
         let parsed = self.parse_into(py, input, given.as_deref_mut(), &mut out);
-        parsed.map_err(|failure| failure.raise(py, None))?;
+        parsed.map_err(|failure| self.pull.error(py, failure))?;
         given.unwrap_or(&mut self.given).expect(out.len());
         Ok(out.into())
     }
@@ -181,7 +181,7 @@ fn exit(code: Option<i64>, stderr: Option<Vec<u8>>) -> Exit {
 impl Engine {
     #[new]
     #[allow(clippy::too_many_arguments)] // as Python's keywords
-    #[pyo3(signature = (*, dialect=None, kinds=None, types=None, strict=false, spans=false, max_line_bytes=268_435_456, max_result_bytes=None, cut_later=false, on_malformed=None))]
+    #[pyo3(signature = (*, dialect=None, kinds=None, types=None, strict=false, spans=false, max_line_bytes=268_435_456, max_result_bytes=None, cut_later=false, on_malformed=None, source=None))]
     fn new(
         py: Python<'_>,
         dialect: Option<&str>,
@@ -193,6 +193,7 @@ impl Engine {
         max_result_bytes: Option<i64>,
         cut_later: bool,
         on_malformed: Option<Py<PyAny>>,
+        source: Option<String>,
     ) -> PyResult<Self> {
         let dialect = match dialect {
             Some(name) => {
@@ -231,6 +232,7 @@ impl Engine {
         let mut stream = Stream::of(parser);
         stream.making.on_malformed = on_malformed;
         stream.making.types = types;
+        stream.pull.name = source;
         Ok(Engine(Turns::new(stream)))
     }
 

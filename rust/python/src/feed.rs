@@ -202,8 +202,8 @@ pub enum Input<'i> {
 #[derive(Default)]
 pub struct Pull {
     feed: Option<Feed>,
-    /// What messages call the source; None where none is attached.
-    name: Option<String>,
+    /// What messages call the source; None where that is not known.
+    pub name: Option<String>,
     ready: VecDeque<Py<PyAny>>,
     /// About how much is parsed next, if it is more than `SLICE`.
     about: usize,
@@ -217,7 +217,7 @@ impl Pull {
         self.name = Some(name.to_owned());
     }
 
-    /// What is raised for a failure of reading or parsing the source.
+    /// What is raised for a failure of reading or parsing.
     pub fn error(&self, py: Python<'_>, failure: Failure) -> PyErr {
         failure.raise(py, self.name.as_deref())
     }
