@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import errno
 import gzip
 import inspect
 import io
@@ -452,6 +453,15 @@ def test_a_file_is_closed_when_nobody_reads_on(tmp_path: Path) -> None:
     headrace.events(path)
     next(headrace.records(path))
     assert len(os.listdir("/dev/fd")) == before
+
+
+def test_what_the_system_says_of_a_file_is_the_cause(tmp_path: Path) -> None:
+    (tmp_path / "itself.jsonl").symlink_to("itself.jsonl")
+    for name, number in (("none.jsonl", errno.ENOENT), ("itself.jsonl", errno.ELOOP)):
+        with pytest.raises(headrace.SourceError) as raised:
+            headrace.reduce(tmp_path / name)
+        assert isinstance(raised.value.__cause__, OSError)
+        assert raised.value.__cause__.errno == number
 
 
 def test_an_error_of_a_worker_process_reaches_its_parent() -> None:

@@ -59,7 +59,10 @@ class SnapshotError(HeadraceError, ValueError):
 
 
 class SourceError(HeadraceError, OSError):
-    """The source can't be read: missing, a directory, no permission, text mode, corrupt compression, UTF-16, ..."""
+    """The source can't be read: missing, a directory, no permission, text mode, corrupt compression, UTF-16, ...
+
+    Where it is the system that says so, ``__cause__`` is its `OSError`, with the ``errno``.
+    """
 
 
 class SpillError(HeadraceError, OSError):
