@@ -70,6 +70,9 @@ def test_everything_public_is_documented_and_there() -> None:
     for name in headrace.__all__:
         thing = getattr(headrace, name)
         assert name in ("backend", "Source", "AsyncSource") or inspect.getdoc(thing), name
+        for method in vars(thing).values() if name in ("Intake", "Process", "AsyncProcess", "Parser", "Record") else ():
+            called = getattr(method, "__name__", "_")
+            assert called.startswith("_") or not callable(method) or inspect.getdoc(method), f"{name}.{called}"
     assert sorted(headrace.__all__, key=lambda name: (not name.isupper(), name)) == headrace.__all__
 
 

@@ -80,6 +80,7 @@ impl Record {
         Some(Builder::with(|builder| builder.name(py, &kind.lossy())))
     }
 
+    /// All of it, as `json.loads` gives it: the last of repeated keys, lone surrogates kept, exact integers.
     fn to_dict(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let given = self.given.as_ref();
         let mut given = given.and_then(|given| given.get().get());
