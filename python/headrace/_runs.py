@@ -31,7 +31,8 @@ def _split(chunks: Iterator[Any], options: dict[str, Any], source: str) -> Itera
     limit: int = options["max_line_bytes"]
     borders = _backend.Borders(dialect=options["dialect"], max_line_bytes=limit, source=source)
     options = {**options, "source": source}
-    engine, start = _engine(options), (1, 0)
+    start = (1, 0)
+    engine = _engine(options, start)
     held, base = bytearray(), 0  # what no engine has got yet, and its offset
     for chunk in _slices(chunks):
         held += chunk
@@ -39,7 +40,7 @@ def _split(chunks: Iterator[Any], options: dict[str, Any], source: str) -> Itera
             _feed(engine, start, _taken(held, place[1] - base))
             base = place[1]
             yield _closed(engine, start)
-            engine, start = _engine(options), place
+            engine, start = _engine(options, place), place
         certain = borders.certain - base
         if len(held) > limit + _SPARE:  # a line that is passed over
             certain = len(held)
@@ -50,7 +51,7 @@ def _split(chunks: Iterator[Any], options: dict[str, Any], source: str) -> Itera
         _feed(engine, start, _taken(held, place[1] - base))
         base = place[1]
         yield _closed(engine, start)
-        engine, start = _engine(options), place
+        engine, start = _engine(options, place), place
     _feed(engine, start, bytes(held))
     yield _closed(engine, start)
 
@@ -69,8 +70,16 @@ def _taken(held: bytearray, size: int) -> bytes:
     return taken
 
 
-def _engine(options: dict[str, Any]) -> Any:
-    return _backend.Engine(kinds=(), **options)
+def _engine(options: dict[str, Any], start: Start) -> Any:
+    tell = options["on_malformed"]
+    if tell is None:
+        return _backend.Engine(kinds=(), **options)
+
+    def tell_of(line: dict[str, Any]) -> None:
+        place = {"line": line["line"] + start[0] - 1, "offset": line["offset"] + start[1]}
+        tell({**line, **place})
+
+    return _backend.Engine(kinds=(), **{**options, "on_malformed": tell_of})
 
 
 def _feed(engine: Any, start: Start, data: bytes) -> None:
@@ -80,7 +89,7 @@ def _feed(engine: Any, start: Start, data: bytes) -> None:
 
 @contextmanager
 def _placed(start: Start) -> Iterator[None]:
-    """An error tells the line of the source: who gets it has no run whose start could be added."""
+    """An error tells the line of the source, as ``on_malformed`` does: who gets it has no run to add the start of."""
     try:
         yield
     except MalformedLine as error:

@@ -427,7 +427,8 @@ def runs(
     says by what in each dialect, and where it can't be seen. A session that is resumed right behind itself goes on in
     its run; one that was cleared (Claude Code's ``/clear``) is a new one.
 
-    The arguments, and what is raised: see `reduce`. Lines and offsets of a run count from its ``start``.
+    The arguments, and what is raised: see `reduce`. Lines and offsets of a run count from its ``start``; those that
+    ``on_malformed`` gets, and of a `MalformedLine`, are of the source.
 
     >>> two = b"".join(b'{"type": "thread.started", "thread_id": "thread-%d"}\\n' % number for number in (1, 2))
     >>> [(run.session_id, run.start) for run in runs(two)]
