@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import errno
 import gzip
 import inspect
 import io
@@ -10,6 +12,7 @@ import json
 import mmap
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -67,6 +70,9 @@ def test_everything_public_is_documented_and_there() -> None:
     for name in headrace.__all__:
         thing = getattr(headrace, name)
         assert name in ("backend", "Source", "AsyncSource") or inspect.getdoc(thing), name
+        for method in vars(thing).values() if name in ("Intake", "Process", "AsyncProcess", "Parser", "Record") else ():
+            called = getattr(method, "__name__", "_")
+            assert called.startswith("_") or not callable(method) or inspect.getdoc(method), f"{name}.{called}"
     assert sorted(headrace.__all__, key=lambda name: (not name.isupper(), name)) == headrace.__all__
 
 
@@ -191,7 +197,7 @@ def test_strict_gives_what_came_before_the_malformed_line() -> None:
     error = raised.value
     assert (error.line, error.offset, error.reason) == (3, len(LINES[0] + LINES[1]), "not JSON")
     assert str(error).startswith(
-        f"line 3 (byte offset {error.offset}) is not valid JSON: not JSON; read with strict=False"
+        f"<list>: line 3 (byte offset {error.offset}) is not valid JSON: not JSON; read with strict=False"
     )
     assert list(events) == []
 
@@ -400,6 +406,108 @@ def test_errors_are_of_one_family() -> None:
         assert issubclass(error, headrace.HeadraceError)
     assert issubclass(headrace.SourceError, OSError)
     assert issubclass(headrace.UnknownDialect, ValueError)
+
+
+def test_what_is_wrong_with_a_stream_says_which_source_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    path.write_bytes(b"oops\n")
+    for read in (headrace.reduce, headrace.events, headrace.records):
+        with pytest.raises(headrace.MalformedLine) as malformed:
+            list(read(path, strict=True))
+        assert str(malformed.value).startswith(f"{path}: line 1 (byte offset 0) is not valid JSON")
+        assert malformed.value.source == str(path)
+    with open(path, "rb") as file, pytest.raises(headrace.MalformedLine, match=re.escape(f"{path}: line 1")):
+        headrace.reduce(file, strict=True)
+    one = b'{"type": "thread.started", "thread_id": "thread-1"}\n'
+    path.write_bytes(one + one.replace(b"-1", b"-2") + b"oops\n")
+    with pytest.raises(headrace.MalformedLine, match=re.escape(f"{path}: line 3 (byte offset {2 * len(one)})")):
+        list(headrace.runs(path, strict=True))  # not the line of its run
+    with pytest.raises(headrace.MalformedLine, match=re.escape(f"{path}: line 3 ")):
+        list(headrace.follow(path, strict=True, idle_timeout=0))
+    with pytest.raises(headrace.MalformedLine, match=r"stdout of .*: line 1 "):
+        headrace.Process([sys.executable, "-c", "print('oops')"], strict=True).wait()
+
+    async def read_on(source: Any) -> None:
+        async for _ in headrace.aevents(source, strict=True):
+            pass
+
+    with pytest.raises(headrace.MalformedLine, match=re.escape(f"{path}: line 3 ")):
+        asyncio.run(read_on(path))
+    parser = headrace.Parser(strict=True)
+    with pytest.raises(headrace.MalformedLine, match=r"^line 1 ") as fed:
+        parser.feed(b"oops\n")
+    assert fed.value.source is None
+    path.write_bytes(STREAM.decode().encode("utf-16"))
+    for read in (headrace.reduce, headrace.events, headrace.records, headrace.runs):
+        with pytest.raises(headrace.SourceError, match=re.escape(f"{path}: the stream begins as UTF-16")):
+            list(read(path))
+    with pytest.raises(headrace.SourceError, match=r"^the stream begins as UTF-16"):
+        headrace.Parser().feed(path.read_bytes())
+
+
+def test_a_file_is_closed_when_nobody_reads_on(tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    path.write_bytes(b"oops\n" + STREAM)
+
+    def is_open() -> bool:
+        return any(is_of(int(number)) for number in os.listdir("/dev/fd"))
+
+    def is_of(descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), path.stat())
+        except OSError:  # that of the listing itself
+            return False
+
+    stream = headrace.events(path, strict=True)
+    assert is_open()
+    with pytest.raises(headrace.MalformedLine) as raised:
+        next(stream)
+    assert not is_open(), raised.value  # while it is still there
+    headrace.events(path)
+    next(headrace.records(path))
+    assert not is_open()
+
+
+def test_what_the_system_says_of_a_file_is_the_cause(tmp_path: Path) -> None:
+    (tmp_path / "itself.jsonl").symlink_to("itself.jsonl")
+    for name, number in (("none.jsonl", errno.ENOENT), ("itself.jsonl", errno.ELOOP)):
+        with pytest.raises(headrace.SourceError) as raised:
+            headrace.reduce(tmp_path / name)
+        assert isinstance(raised.value.__cause__, OSError)
+        assert raised.value.__cause__.errno == number
+
+
+def test_an_error_of_a_worker_process_reaches_its_parent() -> None:
+    for read in (
+        lambda: headrace.reduce(b"oops\n", strict=True),
+        lambda: headrace.reduce(b"", dialect="pie"),
+        lambda: headrace.reduce("no-such-file"),
+        lambda: headrace.Parser.restore(b"?"),
+    ):
+        with pytest.raises(headrace.HeadraceError) as raised:
+            read()
+        for again in (pickle.loads(pickle.dumps(raised.value)), copy.deepcopy(raised.value)):
+            assert (type(again), str(again), vars(again)) == (
+                type(raised.value),
+                str(raised.value),
+                vars(raised.value),
+            )
+
+
+def test_a_negative_limit_is_refused() -> None:
+    for read in (headrace.events, headrace.records, headrace.reduce):
+        with pytest.raises(ValueError, match="max_line_bytes is negative"):
+            read(STREAM, max_line_bytes=-1)
+    with pytest.raises(ValueError, match="max_line_bytes is negative"):
+        next(headrace.runs(STREAM, max_line_bytes=-1))
+
+
+def test_what_a_run_has_is_told() -> None:
+    run = headrace.reduce(STREAM)
+    with pytest.raises(AttributeError, match=r"Run has no 'outcome'; it has dialect, version, .*, errors, .*, report$"):
+        _ = run.outcome
+    assert len(dir(run)) == len(set(dir(run)))
+    assert {"errors", "plan", "ledger", "to_dict"} <= set(dir(run))
 
 
 def test_files_that_are_not_for_reading(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_strict_stops_at_the_malformed_line() -> None:
     result = run("events", "--strict", "-", stdin=SAID + b"oops\n" + DONE)
     assert result.exit_code == 2
     assert len(result.stdout.splitlines()) == 2
-    assert result.stderr.startswith("headrace: line 3 (byte offset 97) is not valid JSON")
+    assert result.stderr.startswith("headrace: <stdin>: line 3 (byte offset 97) is not valid JSON")
     assert run("run", "--strict", "-", stdin=SAID + b"oops\n" + DONE).exit_code == 2
 
 
@@ -261,6 +261,43 @@ def test_a_reader_that_leaves_a_large_file() -> None:
         result = subprocess.run(command, capture_output=True, timeout=60)
         assert (result.returncode, result.stderr) == (141, b"")
         assert result.stdout == b"{"
+
+
+@pytest.mark.parametrize("verb", ["run", "check", "detect", "usage"])
+def test_a_reader_that_leaves_what_is_for_people(verb: str, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.jsonl" for number in range(400)]
+    for path in paths:
+        path.write_bytes(SAID + DONE)
+    names = ["--by", "path", tmp_path] if verb == "usage" else paths
+    child = subprocess.Popen([*COMMAND, verb, *names], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with child:
+        assert child.stdout
+        assert child.stderr
+        child.stdout.read(1)
+        child.stdout.close()
+        assert (child.wait(), child.stderr.read()) == (141, b"")
+
+
+def test_streams_that_the_caller_has_closed() -> None:
+    def closed(redirection: str, *arguments: str | Path) -> tuple[int, bytes]:
+        script = f'exec "$@" {redirection}'
+        command = ["bash", "-c", script, "bash", *COMMAND, *map(str, arguments)]
+        result = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+        return result.returncode, result.stderr
+
+    said = b"headrace: can't write the output: standard output is closed\n"
+    for verb in ("run", "events", "check", "detect", "usage"):
+        assert closed(">&-", verb, TOOLS) == (2, said)
+    assert closed(">&-", "exec", "--", "true") == (2, said)
+    assert closed("2>&-", "run", "no-such-file") == (2, b"")
+    assert closed("2>&-", "exec", "--", "bash", "-c", "echo oops >&2") == (1, b"")
+    for verb in (("run", "-"), ("exec", "--stdin", "--", "cat")):
+        assert closed("<&-", *verb) == (2, b"headrace: standard input is closed\n")
+
+
+def test_standard_input_has_a_name_in_what_is_said() -> None:
+    assert b"<stdin>: the gzip data ends inside" in process("run", "-", stdin=TOOLS.read_bytes()[:2000]).stderr
+    assert b"<stdin>: the stream begins as UTF-16" in process("run", "-", stdin="{}".encode("utf-16")).stderr
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")

@@ -99,6 +99,13 @@ def facts(name: str) -> Any:
     return json.loads(read(RECORDINGS / f"{name}.expect.json.gz"))
 
 
+def test_several_files_may_be_a_list_or_a_tuple() -> None:
+    stream = LIVE["claude/plan"]
+    files = files_of(stream)
+    assert len(files) > 1
+    assert headrace.reduce(stream.path, transcript=tuple(files)) == headrace.reduce(stream.path, transcript=files)
+
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_usage_is_that_of_the_whole_run(name: str) -> None:
     truth = facts(name)["usage"]

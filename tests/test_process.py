@@ -38,6 +38,14 @@ def texts(events: Any) -> list[str]:
 # ---------------------------------------------------------------- the reported cases
 
 
+def test_a_working_folder_that_is_not_there_is_what_is_named(tmp_path: Path) -> None:
+    for cwd in (tmp_path / "none", str(tmp_path / "none")):
+        with nothing_left(), pytest.raises(headrace.SourceError, match=r"working folder '.*none': No such file"):
+            headrace.Process([sys.executable], cwd=cwd).wait()
+    with pytest.raises(headrace.SourceError, match="can't start 'headrace-no-such-program': No such file"):
+        headrace.Process(["headrace-no-such-program"], cwd=tmp_path).wait()
+
+
 def test_a_harness_that_hangs_after_its_result_is_stopped(tmp_path: Path) -> None:
     started = time.monotonic()
     with headrace.Process([sys.executable, str(producer("48", tmp_path))], linger=0.3) as process:

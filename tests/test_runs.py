@@ -228,3 +228,15 @@ def test_a_given_dialect_is_that_of_all_runs() -> None:
     data = data_of("pi/tools.jsonl") + data_of("claude/tools.jsonl")
     (run,) = headrace.runs(data, dialect="pi")
     assert run.report.unknown
+
+
+def test_a_malformed_line_is_told_with_its_place_in_the_source() -> None:
+    one = b'{"type": "thread.started", "thread_id": "thread-1"}\n'
+    source, bad = one + b"oops\n" + one.replace(b"-1", b"-2") + b"oops\n", []
+    found = list(headrace.runs(source, on_malformed=bad.append))
+    assert [run.start for run in found] == [(1, 0), (3, len(one) + 5)]
+    assert [(line["line"], line["offset"]) for line in bad] == [(2, len(one)), (4, 2 * len(one) + 5)]
+    assert [run.report.malformed_lines[0]["line"] for run in found] == [2, 2]  # of the run
+    with pytest.raises(headrace.MalformedLine) as raised:
+        list(headrace.runs(source.replace(b"oops\n", b"", 1), strict=True))
+    assert (raised.value.line, raised.value.offset) == (3, 2 * len(one))

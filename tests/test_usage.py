@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +273,51 @@ def test_the_command_adds_up_files(tmp_path: Path) -> None:
     assert (missing.exit_code, missing.stdout) == (2, "")
     nothing = CliRunner().invoke(app, ["usage", str(tmp_path)])
     assert nothing.stdout.splitlines()[1].split() == ["total", "0", "-", "-", "-", "-"]
+
+
+def test_a_file_that_cannot_be_read_keeps_the_command_from_no_other(tmp_path: Path) -> None:
+    good, cut, wide = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl.gz", tmp_path / "c.jsonl"
+    whole = (RECORDINGS / "pi" / "tools.jsonl.gz").read_bytes()
+    good.write_bytes(whole)
+    cut.write_bytes(whole[:2000])
+    wide.write_bytes('{"type": "text"}\n'.encode("utf-16"))
+    result = CliRunner().invoke(app, ["usage", str(tmp_path), str(tmp_path / "none.jsonl")])
+    assert result.exit_code == 2
+    assert result.stdout == CliRunner().invoke(app, ["usage", str(good)]).stdout
+    assert [
+        line.startswith(("headrace: can't open", f"headrace: {cut}: ", f"headrace: {wide}: "))
+        for line in result.stderr.splitlines()
+    ] == [True] * 3
+    alone = CliRunner().invoke(app, ["usage", "--json", str(cut)])
+    assert (alone.exit_code, alone.stdout) == (2, "")
+    with pytest.raises(headrace.SourceError, match=r"b\.jsonl\.gz"):
+        headrace.usage(tmp_path)
+
+
+@pytest.mark.parametrize("call", ["scandir", "stat"])  # no permission to list it, or to look at what is in it
+def test_a_folder_that_cannot_be_looked_into_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    folder = tmp_path / "private"
+    folder.mkdir()
+    (folder / "run.jsonl").write_bytes(b'{"type": "done"}\n')
+    (tmp_path / "nothing.jsonl").symlink_to("no-such-file")
+    (tmp_path / "itself.jsonl").symlink_to("itself.jsonl")
+    (tmp_path / "round").symlink_to(tmp_path)
+    refused = folder if call == "scandir" else folder / "run.jsonl"
+    allowed = getattr(os, call)
+
+    def look(path: Any, *arguments: Any, **options: Any) -> Any:
+        if path == refused or path == str(refused):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return allowed(path, *arguments, **options)
+
+    for read in (headrace.usage, headrace.drift):
+        read(tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, look)
+            with pytest.raises(headrace.SourceError, match=f"{re.escape(str(refused))}.*Permission denied"):
+                read(tmp_path)
 
 
 def test_costs_add_up_the_same_on_every_python() -> None:

@@ -13,7 +13,7 @@
 All done.
 """
 
-from ._backend import Intake, backend
+from ._backend import Intake, Record, backend
 from .api import Events, Parser, Records, detect, diff, drift, events, records, reduce, runs, usage
 from .errors import (
     HeadraceError,
@@ -53,6 +53,7 @@ __all__ = [
     "MismatchedTranscript",
     "Parser",
     "Process",
+    "Record",
     "Records",
     "Report",
     "Router",

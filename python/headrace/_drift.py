@@ -8,14 +8,17 @@ stand (tool arguments and results, metadata), which are not looked into.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Union
 
 from . import _backend
+from .errors import SourceError
 
 __all__ = ["find", "paths_of", "type_of"]
 
@@ -103,15 +106,38 @@ def find(paths: PathLike | Iterable[PathLike]) -> list[dict[str, Any]]:
     return [found[key] for key in sorted(found)]
 
 
-def files_under(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
+def files_under(path: Path, unread: Callable[[SourceError], object] | None = None) -> Iterator[Path]:
+    """A file, or the files of a folder and its folders; links to folders are not followed.
+
+    What of a folder can't be looked at is told to ``unread``, or raised: it may hold what nobody would know is missing.
+    """
+
+    def fail(error: OSError) -> None:
+        failed = SourceError(f"can't open {os.fspath(error.filename)!r}: {error.strerror}")
+        if unread is None:
+            raise failed from error
+        unread(failed)
+
+    if not os.path.isdir(path):
         yield path
         return
-    for file in sorted(path.rglob("*")):
-        name = file.name
-        for packed in PACKED:
-            name = name.removesuffix(packed)
-        if name.endswith(ENDINGS) and file.is_file():
+    found = []
+    for folder, _, names in os.walk(path, onerror=fail):
+        for name in names:
+            bare = name
+            for packed in PACKED:
+                bare = bare.removesuffix(packed)
+            if bare.endswith(ENDINGS):
+                found.append(Path(folder, name))
+    for file in sorted(found):
+        try:
+            is_file = stat.S_ISREG(os.stat(file).st_mode)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP):  # a link to nothing, or a file that has gone
+                continue
+            fail(error)
+            continue
+        if is_file:
             yield file
 
 

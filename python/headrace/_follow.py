@@ -364,6 +364,7 @@ def follow(
             max_line_bytes=max_line_bytes,
             max_result_bytes=max_result_bytes,
             on_malformed=on_malformed,
+            source=os.fsdecode(path),
         )
 
     if offset < 0:

@@ -23,6 +23,7 @@ class Engine:
         max_result_bytes: how much of each tool result the run keeps; None for all.
         cut_later: only tell what is to be cut, and keep all of it.
         on_malformed: called with ``{line, offset, reason, text}`` for each malformed line.
+        source: what messages call the source, where none is attached.
 
     Raises:
         UnknownDialect: no dialect has that name.
@@ -41,6 +42,7 @@ class Engine:
         max_result_bytes: int | None = None,
         cut_later: bool = False,
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
+        source: str | None = None,
     ) -> None: ...
     def feed(self, chunk: Buffer) -> list[Any]:
         """The events (and asked-for records) of the lines that these bytes complete."""
@@ -124,7 +126,9 @@ class Reader:
 class Borders:
     """Where the runs of a source begin: line and offset of each."""
 
-    def __init__(self, *, dialect: str | None = None, max_line_bytes: int = 268_435_456) -> None: ...
+    def __init__(
+        self, *, dialect: str | None = None, max_line_bytes: int = 268_435_456, source: str | None = None
+    ) -> None: ...
     def feed(self, chunk: Buffer) -> list[tuple[int, int]]:
         """The borders that the lines in these bytes show."""
 

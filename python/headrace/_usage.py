@@ -17,6 +17,7 @@ from . import _backend
 from ._drift import files_under
 from ._sum import add_up
 from .dump import dumps
+from .errors import SourceError
 from .result import COUNTERS, Estimate, Usage
 
 __all__ = ["estimate_of", "gather"]
@@ -105,16 +106,24 @@ class _File:
         return self._entry("rest", counters, {**row, "timestamp": self.time, "model": model, "side": False})
 
 
-def gather(paths: PathLike | Iterable[PathLike], estimate: bool = False) -> Usage:
-    """See `headrace.usage`."""
+def gather(
+    paths: PathLike | Iterable[PathLike], estimate: bool = False, unread: Callable[[SourceError], object] | None = None
+) -> Usage:
+    """See `headrace.usage`. With ``unread``, that is told of what can't be read, and the rest is counted."""
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found: dict[str, Path] = {}
     for path in given:
-        for file in files_under(Path(path)):
+        for file in files_under(Path(path), unread):
             found.setdefault(os.path.realpath(file), file)
     books = _Books()
     for file in found.values():
-        read = _read(file)
+        try:
+            read = _read(file)
+        except SourceError as error:
+            if unread is None:
+                raise
+            unread(error)
+            continue
         if read is not None:
             books.files.append(read)
     usage = books.close()

@@ -259,6 +259,7 @@ class AsyncProcess(Harness):
             self._full = None
 
     def close_stdin(self) -> None:
+        """Nothing more is sent: most harnesses end then."""
         self._has_room()  # before the descriptor is somebody else's
         super().close_stdin()
 
@@ -457,6 +458,7 @@ def aevents(
         return source
     if isinstance(source, Process):
         raise SourceError("a Process is for synchronous code; in an event loop use headrace.AsyncProcess")
+    chunks, name = _chunks(source, intake)
     engine = _backend.Engine(
         dialect=dialect,
         kinds=api._kinds(only, state),
@@ -465,11 +467,13 @@ def aevents(
         max_line_bytes=max_line_bytes,
         max_result_bytes=max_result_bytes,
         on_malformed=on_malformed,
+        source=name,
     )
-    return AsyncEvents(engine, _chunks(source, intake))
+    return AsyncEvents(engine, chunks)
 
 
-def _chunks(source: Any, intake: _backend.Intake | None) -> AsyncIterator[Any]:
+def _chunks(source: Any, intake: _backend.Intake | None) -> tuple[AsyncIterator[Any], str]:
+    """The chunks of a source, and a name for it in messages."""
     from .pure.source import chunks
 
     if isinstance(source, asyncio.subprocess.Process):
@@ -477,9 +481,9 @@ def _chunks(source: Any, intake: _backend.Intake | None) -> AsyncIterator[Any]:
             raise SourceError(f"process {source.pid}: its stdout is not a pipe; start it with stdout=subprocess.PIPE")
         source = source.stdout
     if isinstance(source, asyncio.StreamReader):
-        return _stream(source)
+        return _stream(source), "<StreamReader>"
     if isinstance(source, AsyncIterable):
-        return source.__aiter__()
+        return source.__aiter__(), f"<{type(source).__name__}>"
     if isinstance(source, subprocess.Popen):
         descriptor, name = (-1 if source.stdout is None else source.stdout.fileno()), f"process {source.pid}"
         if descriptor < 0:
@@ -487,8 +491,9 @@ def _chunks(source: Any, intake: _backend.Intake | None) -> AsyncIterator[Any]:
     else:
         descriptor, name = _descriptor(source)
     if descriptor >= 0:
-        return _Drained(descriptor, name, intake)
-    return _stepwise(chunks(source)[0])
+        return _Drained(descriptor, name, intake), name
+    blocks, name = chunks(source)
+    return _stepwise(blocks), name
 
 
 def _descriptor(source: Any) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from .result import Report, Run, SoFar, last_run_of, run_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
     from typing_extensions import Buffer, Self
@@ -244,7 +244,8 @@ def events(
     Raises:
         SourceError: the source can't be read.
         UnknownDialect: ``dialect`` names none.
-        ValueError: ``only`` names an event kind that there is not; ``max_result_bytes`` is negative.
+        ValueError: ``only`` names an event kind that there is not; ``max_line_bytes`` or ``max_result_bytes`` is
+            negative.
     """
     stream = Events(
         dialect=dialect,
@@ -290,7 +291,7 @@ def reduce(
     dialect: str | None = None,
     exit_code: int | None = None,
     stderr: bytes | str | None = None,
-    transcript: Source | list[Source] | None = None,
+    transcript: Source | Sequence[Source] | None = None,
     strict: bool = False,
     max_line_bytes: int = MAX_LINE_BYTES,
     max_result_bytes: int | None = None,
@@ -305,7 +306,7 @@ def reduce(
         stderr: what the harness printed there. Exit code and stderr only decide what the stream left open.
         transcript: the session file that the harness wrote of the same run, or a list of them (the main thread's and
             its sub-agents'). Facts that the stream does not show are taken from there; `Run.sources` tells which.
-        strict: salvage nothing, and raise `MalformedLine` at the first malformed line.
+        strict, max_line_bytes, on_malformed: as for `events`.
         max_result_bytes: how much of each tool result the run keeps, in UTF-8; None for all. A call of which more came
             has a key ``cut`` that says how much, and where to read it.
 
@@ -337,7 +338,7 @@ def reduce(
     from .transcripts import File, Stream, fuse_files
 
     stream = Stream(engine, _name(source), exit_code, stderr)
-    files = transcript if isinstance(transcript, list) else [transcript]
+    files = transcript if isinstance(transcript, (list, tuple)) else [transcript]
     facts, sources = fuse_files(stream, [File(file, max_result_bytes) for file in files])
     if max_result_bytes is not None:
         cut_results(facts, max_result_bytes)
@@ -426,7 +427,8 @@ def runs(
     says by what in each dialect, and where it can't be seen. A session that is resumed right behind itself goes on in
     its run; one that was cleared (Claude Code's ``/clear``) is a new one.
 
-    The arguments, and what is raised: see `reduce`. Lines and offsets of a run count from its ``start``.
+    The arguments, and what is raised: see `reduce`. Lines and offsets of a run count from its ``start``; those that
+    ``on_malformed`` gets, and of a `MalformedLine`, are of the source.
 
     >>> two = b"".join(b'{"type": "thread.started", "thread_id": "thread-%d"}\\n' % number for number in (1, 2))
     >>> [(run.session_id, run.start) for run in runs(two)]
@@ -442,7 +444,8 @@ def runs(
         "max_result_bytes": max_result_bytes,
         "on_malformed": on_malformed,
     }
-    return split(chunks(source)[0], options)
+    blocks, name = chunks(source)
+    return split(blocks, options, name)
 
 
 def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, estimate: bool = False) -> Usage:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 __all__ = [
     "HeadraceError",
     "MalformedLine",
@@ -24,16 +28,22 @@ class MalformedLine(HeadraceError):
         line: line number, 1-based.
         offset: byte offset of the line's first byte in the stream (after decompression).
         reason: what is wrong with the line, in words.
+        source: what messages call the source; None where there is none, as for a `Parser`.
     """
 
-    def __init__(self, line: int, offset: int, reason: str) -> None:
+    def __init__(self, line: int, offset: int, reason: str, source: str | None = None) -> None:
+        where = "" if source is None else f"{source}: "
         super().__init__(
-            f"line {line} (byte offset {offset}) is not valid JSON: {reason}; "
+            f"{where}line {line} (byte offset {offset}) is not valid JSON: {reason}; "
             "read with strict=False to count such lines in the report and go on"
         )
         self.line = line
         self.offset = offset
         self.reason = reason
+        self.source = source
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.line, self.offset, self.reason, self.source)
 
 
 class UnknownDialect(HeadraceError, ValueError):
@@ -49,7 +59,10 @@ class SnapshotError(HeadraceError, ValueError):
 
 
 class SourceError(HeadraceError, OSError):
-    """The source can't be read: missing, a directory, no permission, text mode, corrupt compression, UTF-16, ..."""
+    """The source can't be read: missing, a directory, no permission, text mode, corrupt compression, UTF-16, ...
+
+    Where it is the system that says so, ``__cause__`` is its `OSError`, with the ``errno``.
+    """
 
 
 class SpillError(HeadraceError, OSError):

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import IO, TYPE_CHECKING, Any, TypeVar, Union
+from typing import IO, TYPE_CHECKING, Any, TypeVar, Union, overload
 
 from . import _backend
 from .api import MAX_LINE_BYTES, OnMalformed, _kinds
@@ -90,6 +90,7 @@ class Harness(SoFar):
             max_line_bytes=max_line_bytes,
             max_result_bytes=max_result_bytes,
             on_malformed=on_malformed,
+            source=f"stdout of {os.fsdecode(argv[0])}",
         )
         self._lock = threading.RLock()  # a step is more than one call of the engine; anyone may ask for the run
         self._sends = threading.RLock()  # one record behind the other, also when a signal handler sends one
@@ -187,7 +188,11 @@ class Harness(SoFar):
 
     # ------------------------------------------------------------ listeners
 
-    def on(self, name: str, call: Callable[[Any], object] | None = None) -> Any:
+    @overload
+    def on(self, name: str) -> Callable[[_Call], _Call]: ...
+    @overload
+    def on(self, name: str, call: _Call) -> _Call: ...
+    def on(self, name: str, call: _Call | None = None) -> _Call | Callable[[_Call], _Call]:
         """Has a function called with each ``content`` event, each piece of ``stdout`` or ``stderr`` text, or each
         ``lifecycle`` event. Also a decorator: ``@process.on("content")``.
 
@@ -270,7 +275,10 @@ class Harness(SoFar):
             self._finish()
             if isinstance(error, HeadraceError):
                 raise
-            raise SourceError(f"can't start {self.argv[0]!r}: {error.strerror or error}") from error
+            why = error.strerror or error
+            if self._cwd is not None and error.filename == self._cwd:
+                why = f"its working folder {os.fspath(self._cwd)!r}: {why}"
+            raise SourceError(f"can't start {self.argv[0]!r}: {why}") from error
         finally:
             for end in (out_read, out_write, err_read, err_write):
                 os.close(end)

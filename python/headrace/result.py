@@ -196,7 +196,10 @@ class _Facts:
         try:
             return self._facts[name]
         except KeyError:
-            raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(self._facts)}") from None
+            raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(self._names())}") from None
+
+    def _names(self) -> Iterable[str]:
+        return self._facts
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other._facts == self._facts
@@ -204,7 +207,7 @@ class _Facts:
     __hash__ = None  # type: ignore[assignment]
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._facts]
+        return sorted({*super().__dir__(), *self._names()})
 
 
 def copied(facts: dict[str, Any]) -> dict[str, Any]:
@@ -408,8 +411,8 @@ class Run(_Facts):
 
     __hash__ = None
 
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *RUN_KEYS]
+    def _names(self) -> Iterable[str]:
+        return RUN_KEYS
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _whole_run, (self.to_dict(), self.sources, self._final, self.ledger, self._printed, self.start)

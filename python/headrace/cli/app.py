@@ -39,6 +39,11 @@ class _App(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the verb; every way to end has its exit code, and none has a traceback but a bug."""
+        if sys.stderr is None:  # closed by the caller; the next file that is opened must not take its place
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (for good)
+        if sys.stdout is None:
+            complain("can't write the output: standard output is closed")
+            ctx.exit(FAILED)
         try:
             super().invoke(ctx)
             sys.stdout.flush()

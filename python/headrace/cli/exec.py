@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import click
 
+from ..errors import SourceError
 from ..harness import LINGER
 from ..process import Process
 from .app import INTERRUPTED, reading_options
@@ -76,6 +77,8 @@ def command(
 
     Its stderr is passed through. The first Ctrl-C interrupts CMD as its own terminal would; the second stops it.
     """
+    if pass_stdin and sys.stdin is None:
+        raise SourceError("standard input is closed")
     process = Process(
         list(argv),
         stdin=sys.stdin.fileno() if pass_stdin else None,

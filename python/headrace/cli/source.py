@@ -19,8 +19,6 @@ STDIN = "-"
 LARGE = 64 << 20
 """Bytes from which a file is worth a progress bar."""
 
-_BLOCK = 1 << 20
-
 
 def title(name: str) -> str:
     """What a FILE argument is called in what is shown."""
@@ -41,7 +39,7 @@ def opened(name: str, *, waiting: Callable[[], None] | None = None, progress: bo
     if name == STDIN:
         if sys.stdin is None:
             raise SourceError("standard input is closed")
-        yield _blocks(sys.stdin.buffer, title(name), waiting)
+        yield _Piped(sys.stdin.buffer, title(name), waiting)
         return
     try:
         status = os.stat(name)
@@ -51,7 +49,7 @@ def opened(name: str, *, waiting: Callable[[], None] | None = None, progress: bo
         yield name
     elif not stat.S_ISREG(status.st_mode):
         with _open(name) as file:
-            yield _blocks(file, name, waiting)
+            yield _Piped(file, name, waiting)
     elif progress and status.st_size >= LARGE and sys.stderr.isatty():
         with _open(name) as file, _bar(name, status.st_size) as read:
             yield _Watched(file, read)
@@ -66,18 +64,19 @@ def _open(name: str) -> BinaryIO:
         raise SourceError(f"can't open {name!r}: {error.strerror}") from error
 
 
-def _blocks(file: Any, name: str, waiting: Callable[[], None] | None) -> Iterator[bytes]:
+class _Piped:
     """What a pipe holds, as soon as it is there. Read in Python, so that Ctrl-C ends the waiting."""
-    while True:
-        if waiting is not None:
-            waiting()
-        try:
-            block = file.read1(_BLOCK)
-        except OSError as error:
-            raise SourceError(f"can't read {name!r}: {error.strerror}") from error
-        if not block:
-            return
-        yield block
+
+    def __init__(self, file: Any, name: str, waiting: Callable[[], None] | None) -> None:
+        self.name = name
+        self._file = file
+        self._waiting = waiting
+
+    def read(self, size: int) -> bytes:
+        if self._waiting is not None:
+            self._waiting()
+        block: bytes = self._file.read1(size)
+        return block
 
 
 class _Watched:

@@ -9,7 +9,8 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from .. import api
+from .._usage import gather
+from ..errors import SourceError
 from ..result import Usage
 from .app import FAILED, complain
 from .output import write_document
@@ -31,7 +32,8 @@ Examples:
   headrace usage --estimate --json logs/ | jq .estimate
 
 \b
-Exit codes: 0 done, 2 wrong usage, a path that can't be read, or --estimate without the price library.""",
+Exit codes: 0 done, 2 wrong usage, a file or folder that can't be read (the others are still counted), or --estimate
+without the price library, 130 Ctrl-C, 141 who read the output has closed the pipe.""",
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @click.option(
@@ -49,15 +51,24 @@ Exit codes: 0 done, 2 wrong usage, a path that can't be read, or --estimate with
 @click.pass_context
 def command(ctx: click.Context, paths: tuple[str, ...], keys: tuple[str, ...], estimate: bool, as_json: bool) -> None:
     """Adds up the usage in the files and folders PATH, each model call once, however many files tell it."""
+    unread = 0
+
+    def complain_of(error: SourceError) -> None:
+        nonlocal unread
+        unread += 1
+        complain(error)
+
     try:
-        usage = api.usage(list(paths), estimate=estimate)
+        usage = gather(list(paths), estimate, complain_of)
     except ImportError as error:
         complain(error)
         ctx.exit(FAILED)
-    if as_json:
-        write_document(usage.to_dict())
-        return
-    _show(usage, keys or ("harness", "model"), console(sys.stdout))
+    if usage.files or not unread:
+        if as_json:
+            write_document(usage.to_dict())
+        else:
+            _show(usage, keys or ("harness", "model"), console(sys.stdout))
+    ctx.exit(FAILED if unread else 0)
 
 
 def _show(usage: Usage, keys: tuple[str, ...], out: Console) -> None:

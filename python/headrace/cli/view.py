@@ -18,12 +18,18 @@ Line = str | Text
 _LABEL = 10  # width of the labels
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Called while the error is handled. Rich ends the command here, with an exit code of its own."""
+        raise
+
+
 def console(file: TextIO) -> Console:
     """A console that colours nothing but a terminal, and nothing at all with NO_COLOR, and reads no markup."""
     if hasattr(file, "reconfigure"):
         file.reconfigure(errors="backslashreplace")  # a terminal without UTF-8
     terminal = file.isatty()
-    return Console(
+    return _Console(
         file=file,
         force_terminal=terminal,
         force_jupyter=False,

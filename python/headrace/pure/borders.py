@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from . import event as ev
 from .detect import WINDOW_RECORDS, Detection, Detector
 from .dialect import DIALECTS, is_document, is_record
-from .frame import DEFAULT_MAX_LINE_BYTES
+from .frame import DEFAULT_MAX_LINE_BYTES, naming
 from .record import Intake, Record
 
 __all__ = ["RULES", "Borders", "Rule"]
@@ -100,10 +100,14 @@ class Borders:
     Args:
         dialect: name of the dialect of all runs, or None to find them.
         max_line_bytes: longer lines are passed over.
+        source: what messages call the source.
     """
 
-    def __init__(self, *, dialect: str | None = None, max_line_bytes: int = DEFAULT_MAX_LINE_BYTES) -> None:
+    def __init__(
+        self, *, dialect: str | None = None, max_line_bytes: int = DEFAULT_MAX_LINE_BYTES, source: str | None = None
+    ) -> None:
         self._given = dialect
+        self._source = source
         self._out: list[Place] = []
         self._intake = Intake(
             max_line_bytes=max_line_bytes,
@@ -132,15 +136,17 @@ class Borders:
     def feed(self, chunk: bytes | bytearray | memoryview) -> list[Place]:
         """The borders that the lines in these bytes show."""
         self._out = []
-        for record in self._intake.feed(chunk):
-            self._take(record)
+        with naming(self._source):
+            for record in self._intake.feed(chunk):
+                self._take(record)
         return self._out
 
     def close(self) -> list[Place]:
         """The borders that only the end of the source shows."""
         self._out = []
-        for record in self._intake.close():
-            self._take(record)
+        with naming(self._source):
+            for record in self._intake.close():
+                self._take(record)
         if self._herald is not None:
             self._cut(self._herald)
         self._cut_strangers()

@@ -12,6 +12,7 @@ from . import event as ev
 from . import source
 from .detect import Detection
 from .dialect import DIALECTS as _DIALECTS
+from .frame import named, naming
 from .parser import Parser
 from .reader import Reader as _Reader
 from .record import Record
@@ -33,6 +34,7 @@ class _Pull:
     def __init__(self) -> None:
         self._turns = Turns()
         self._chunks: Iterator[Chunk] | None = None
+        self._name: str | None = None  # what messages call the source
         self._ready: deque[Any] = deque()
         self._failed: BaseException | None = None
         self._done = False
@@ -40,12 +42,12 @@ class _Pull:
     def feed(self, chunk: Chunk) -> list[Any]:
         if not isinstance(chunk, (bytes, bytearray, memoryview)):
             chunk = memoryview(chunk).cast("B")  # what has no bytes at all raises TypeError
-        with self._turns:
+        with self._turns, naming(self._name):
             fed: list[Any] = self._parser.feed(chunk)
         return fed
 
     def close(self) -> list[Any]:
-        with self._turns:
+        with self._turns, naming(self._name):
             last: list[Any] = self._parser.close()
         return last
 
@@ -61,13 +63,14 @@ class _Pull:
         return None if found is None else (found.dialect, found.version, found.confidence, found.why)
 
     def attach_path(self, path: str | PathLike[str]) -> None:
-        self._chunks = _slices(source.chunks(path)[0])
+        chunks, self._name = source.chunks(path)
+        self._chunks = _slices(chunks)
 
     def attach_descriptor(self, number: int, name: str) -> None:
-        self._chunks = _slices(source.chunks(number)[0])
+        self._chunks, self._name = _slices(source.chunks(number)[0]), name
 
     def attach_chunks(self, chunks: Iterator[Chunk], name: str) -> None:
-        self._chunks = _slices(source.decompress(chunks, name))
+        self._chunks, self._name = _slices(source.decompress(chunks, name)), name
 
     def __iter__(self) -> Any:
         return self
@@ -93,7 +96,8 @@ class _Pull:
                 self._parser.feed(chunk, self._ready)
         except BaseException as error:
             self._done = True
-            self._failed = error
+            self._chunks = None  # the file is closed, however long somebody keeps the error
+            self._failed = named(error, self._name)
 
 
 class Engine(_Pull):
@@ -111,8 +115,10 @@ class Engine(_Pull):
         max_result_bytes: int | None = None,
         cut_later: bool = False,
         on_malformed: Callable[[dict[str, Any]], object] | None = None,
+        source: str | None = None,
     ) -> None:
         super().__init__()
+        self._name = source
         if dialect is not None and dialect not in _DIALECTS:
             raise UnknownDialect(f"no dialect is called {dialect!r}; known are: {', '.join(_DIALECTS)}")
         for kind in kinds or ():

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from ..errors import SourceError
+from ..errors import MalformedLine, SourceError
 
-__all__ = ["DEFAULT_MAX_LINE_BYTES", "KEPT_BYTES", "Framer", "Line"]
+__all__ = ["DEFAULT_MAX_LINE_BYTES", "KEPT_BYTES", "Framer", "Line", "named", "naming"]
 
 DEFAULT_MAX_LINE_BYTES = 256 * 2**20
 KEPT_BYTES = 200
@@ -27,6 +28,31 @@ _UTF16 = re.compile(
 after records, where a machine crashed."""
 _UNDECIDED = re.compile(rb"(\xef\xbb?|[\xff\xfe]|[{\[](\0[\x01-\x7f]?)?|\0([{\[]\0?)?)?\Z")
 """More bytes decide if this is the start of a byte order mark or of UTF-16."""
+
+_REFUSAL = "the stream begins as"
+
+
+def named(error: BaseException, source: str | None) -> BaseException:
+    """An error of what was fed, which does not know what it is fed from, with the name of that."""
+    if source is None:
+        return error
+    if isinstance(error, MalformedLine) and error.source is None:
+        return MalformedLine(error.line, error.offset, error.reason, source)
+    if isinstance(error, SourceError) and str(error).startswith(_REFUSAL):
+        return SourceError(f"{source}: {error}")
+    return error
+
+
+@contextmanager
+def naming(source: str | None) -> Iterator[None]:
+    """Errors of what is fed here get the name of their source."""
+    try:
+        yield
+    except (MalformedLine, SourceError) as error:
+        told = named(error, source)
+        if told is error:
+            raise
+        raise told from None
 
 
 class Line(NamedTuple):
@@ -48,6 +74,8 @@ class Framer:
     """
 
     def __init__(self, max_line_bytes: int = DEFAULT_MAX_LINE_BYTES) -> None:
+        if max_line_bytes < 0:
+            raise ValueError("max_line_bytes is negative")
         self.max_line_bytes = max_line_bytes
         self.bom_bytes = 0
         """3 when the stream began with a byte order mark (known once a line or the end was seen)."""
@@ -108,7 +136,7 @@ class Framer:
         if (found := _UTF16.match(data)) is not None:
             encoding = str(found.lastgroup).replace("16", "-16")
             raise SourceError(
-                f"the stream begins as {encoding} does, and headrace reads UTF-8: re-encode it, for example with "
+                f"{_REFUSAL} {encoding} does, and headrace reads UTF-8: re-encode it, for example with "
                 f"`iconv -f {encoding} -t UTF-8 IN > OUT`, or in PowerShell with "
                 "`Get-Content IN | Set-Content -Encoding utf8 OUT` (there, `>` is what writes UTF-16)"
             )

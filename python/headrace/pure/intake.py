@@ -127,6 +127,8 @@ class Intake:
     # ------------------------------------------------------------ for the consumer
 
     def add(self, descriptor: int, name: str, *, tail: int = 0, keep: bool = True) -> int:
+        """Drain a copy of a descriptor; gives the number of the stream. Its last ``tail`` bytes are kept apart, and
+        with ``keep=False`` only they. Raises ``SourceError`` for what can't be waited for."""
         self._check()
         try:
             copy = os.dup(descriptor)
@@ -152,10 +154,13 @@ class Intake:
         return number
 
     def keep(self, stream: int, keep: bool) -> None:
+        """Whether the stream is queued from now on."""
         with self._locked(stream) as found:
             found.keep = keep
 
     def take(self, stream: int, most: int = 262_144) -> bytes | None:
+        """The next bytes; empty when there are none yet, None at the end. Raises ``SourceError`` or ``SpillError``
+        after all bytes before it."""
         with self._locked(stream) as found:
             if not found.queue:
                 if found.error is not None:
@@ -191,15 +196,17 @@ class Intake:
         return data
 
     def tap(self, stream: int) -> Tap:
+        """What takes the stream a few lines at a time; then nobody else may `take` of it."""
         return Tap(self, stream)
 
     def lend(self, stream: int) -> None:
         """Never: it would save time, and who has little takes the native one."""
 
     def give_back(self, stream: int) -> None:
-        pass
+        """There was no loan."""
 
     def wait(self, streams: list[int], timeout: float) -> bool:
+        """Wait until one of the streams has bytes or an end; a signal handler that raises ends it."""
         self._check()
 
         def news() -> bool:
@@ -210,6 +217,7 @@ class Intake:
             return self._changed.wait_for(news, timeout)
 
     def ready(self) -> list[int]:
+        """The streams with news since the last call."""
         self._check()
         with self._changed:
             if self._signalled and self._wake is not None:
@@ -222,6 +230,7 @@ class Intake:
             return news
 
     def fileno(self) -> int:
+        """A descriptor that is readable while `ready` has something to tell; it belongs to the intake."""
         self._check()
         with self._changed:
             if self._closed:
@@ -233,23 +242,28 @@ class Intake:
             return self._wake[0]
 
     def tail(self, stream: int) -> bytes:
+        """The last bytes of a stream."""
         with self._locked(stream) as found:
             return bytes(found.tail)
 
     def idle(self, stream: int) -> float:
+        """Seconds since its last byte."""
         with self._locked(stream) as found:
             return time.monotonic() - found.last
 
     def total(self, stream: int) -> int:
+        """Bytes that were read of it."""
         with self._locked(stream) as found:
             return found.total
 
     def waiting(self) -> tuple[int, int]:
+        """Bytes that wait now: in memory, in the file."""
         self._check()
         with self._changed:
             return self._memory, self._spilled
 
     def remove(self, stream: int) -> None:
+        """Let go of a stream and of what waits of it."""
         self._check()
         with self._changed:
             found = self._streams.pop(stream, None)
@@ -259,6 +273,7 @@ class Intake:
             self._changed.notify_all()
 
     def close(self) -> None:
+        """Let go of everything and end the thread; dropping the object does it too."""
         if os.getpid() != self._process:
             return  # a forked child must not touch what it shares with its parent
         with self._changed:

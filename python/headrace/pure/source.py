@@ -9,7 +9,7 @@ import io
 import os
 import subprocess
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from ..errors import SourceError
@@ -21,7 +21,7 @@ Chunk = bytes | bytearray | memoryview
 _BLOCK = 2**20
 
 
-def chunks(source: Any) -> tuple[Iterator[Chunk], str]:
+def chunks(source: Any) -> tuple[Generator[Chunk, None, None], str]:
     """The chunks of a source, decompressed, and a name for it in messages.
 
     A source is a path, bytes-like, a binary file object, a file descriptor, a `subprocess.Popen`, or an iterable of
@@ -70,6 +70,7 @@ def _path(path: str | os.PathLike[str]) -> tuple[Iterator[Chunk], str]:
 
     def read() -> Iterator[Chunk]:
         with file:
+            yield b""
             size = os.fstat(file.fileno()).st_size
             for block in _blocks(lambda: file.read(_BLOCK), name):
                 yield block
@@ -77,7 +78,9 @@ def _path(path: str | os.PathLike[str]) -> tuple[Iterator[Chunk], str]:
             if size > 0:
                 raise SourceError(f"can't read {name!r}: it became shorter while it was read")
 
-    return read(), name
+    blocks = read()
+    next(blocks)  # it is in its with-block: the file is closed when nobody wants more
+    return blocks, name
 
 
 def _file(file: Any, name: str) -> Iterator[Chunk]:
@@ -132,7 +135,7 @@ _ZSTD_SKIPPABLE = tuple(bytes((0x50 + n, 0x2A, 0x4D, 0x18)) for n in range(16))
 _MAGICS = (_GZIP, _ZSTD, *_ZSTD_SKIPPABLE)
 
 
-def decompress(raw: Iterator[Chunk], name: str) -> Iterator[Chunk]:
+def decompress(raw: Iterator[Chunk], name: str) -> Generator[Chunk, None, None]:
     """The chunks as they are, or decompressed when they begin as gzip or zstd does."""
     head = b""
     for chunk in raw:
@@ -189,7 +192,7 @@ def _members(raw: Iterator[Chunk], name: str, kind: str, codec: tuple[Callable[[
     if member is not None:
         raise SourceError(
             f"{name}: the {kind} data ends inside a compressed frame, after {taken} compressed bytes: the file is cut "
-            "or still being written; what could be read was delivered"
+            "or still being written; `events` gives what can be read of it"
         )
 
 

@@ -17,7 +17,7 @@ use pyo3::types::PyBytes;
 
 use crate::early::{Parsing, Work, give};
 use crate::errors::{self, Failure};
-use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
+use crate::feed::{Feed, Input, Pull, buffer, bytes_of, not_negative};
 use crate::given::Given;
 use crate::making::{Making, tell};
 use crate::objects::Builder;
@@ -107,12 +107,12 @@ impl Stream {
         let mut out = VecDeque::new();
         while out.len() < most && self.parsing.has_events() {
             let made = self.make(py, given.as_deref_mut(), &mut out);
-            made.map_err(|failure| failure.raise(py))?;
+            made.map_err(|failure| self.pull.error(py, failure))?;
         }
         if out.is_empty()
             && let Some(error) = self.parsing.take_error()
         {
-            return Err(errors::from_core(py, error));
+            return Err(self.pull.error(py, error.into()));
         }
         given.unwrap_or(&mut self.given).expect(out.len());
         Ok(Some(out.into()))
@@ -131,7 +131,7 @@ impl Stream {
     ) -> PyResult<Vec<Py<PyAny>>> {
         let mut out = VecDeque::new();
         let parsed = self.parse_into(py, input, given.as_deref_mut(), &mut out);
-        parsed.map_err(|failure| failure.raise(py))?;
+        parsed.map_err(|failure| self.pull.error(py, failure))?;
         given.unwrap_or(&mut self.given).expect(out.len());
         Ok(out.into())
     }
@@ -181,7 +181,7 @@ fn exit(code: Option<i64>, stderr: Option<Vec<u8>>) -> Exit {
 impl Engine {
     #[new]
     #[allow(clippy::too_many_arguments)] // as Python's keywords
-    #[pyo3(signature = (*, dialect=None, kinds=None, types=None, strict=false, spans=false, max_line_bytes=268_435_456, max_result_bytes=None, cut_later=false, on_malformed=None))]
+    #[pyo3(signature = (*, dialect=None, kinds=None, types=None, strict=false, spans=false, max_line_bytes=268_435_456, max_result_bytes=None, cut_later=false, on_malformed=None, source=None))]
     fn new(
         py: Python<'_>,
         dialect: Option<&str>,
@@ -189,10 +189,11 @@ impl Engine {
         types: Option<HashSet<String>>,
         strict: bool,
         spans: bool,
-        max_line_bytes: u64,
+        max_line_bytes: i64,
         max_result_bytes: Option<i64>,
         cut_later: bool,
         on_malformed: Option<Py<PyAny>>,
+        source: Option<String>,
     ) -> PyResult<Self> {
         let dialect = match dialect {
             Some(name) => {
@@ -212,7 +213,7 @@ impl Engine {
         }
         let options = Options {
             strict,
-            max_line_bytes,
+            max_line_bytes: not_negative(max_line_bytes, "max_line_bytes")?,
         };
         let types = types.unwrap_or_default();
         let mut parser = Parser::new(dialect, wanted, options);
@@ -223,15 +224,15 @@ impl Engine {
             parser = parser.with_spans();
         }
         if let Some(bytes) = max_result_bytes {
-            let negative = |_| PyValueError::new_err("max_result_bytes is negative");
             parser = parser.with_result_limit(ResultLimit {
-                bytes: bytes.try_into().map_err(negative)?,
+                bytes: not_negative(bytes, "max_result_bytes")?,
                 later: cut_later,
             });
         }
         let mut stream = Stream::of(parser);
         stream.making.on_malformed = on_malformed;
         stream.making.types = types;
+        stream.pull.name = source;
         Ok(Engine(Turns::new(stream)))
     }
 
@@ -337,7 +338,8 @@ impl Engine {
     fn attach_path(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let mut stream = self.turn(py)?;
         let series = stream.parsing.parser(py)?.series();
-        stream.pull.attach(Feed::path(py, path, series)?);
+        let name = path.display().to_string();
+        stream.pull.attach(Feed::path(py, path, series)?, &name);
         Ok(())
     }
 
@@ -346,12 +348,12 @@ impl Engine {
         let mut stream = self.turn(py)?;
         let series = stream.parsing.parser(py)?.series();
         let feed = Feed::descriptor(py, number, name, series)?;
-        stream.pull.attach(feed);
+        stream.pull.attach(feed, name);
         Ok(())
     }
 
     fn attach_chunks(&self, py: Python<'_>, chunks: Py<PyAny>, name: &str) -> PyResult<()> {
-        self.turn(py)?.pull.attach(Feed::chunks(chunks, name));
+        self.turn(py)?.pull.attach(Feed::chunks(chunks, name), name);
         Ok(())
     }
 
@@ -386,7 +388,7 @@ impl Stream {
         self.parsing.settle(py)?;
         self.give_back();
         if let Some(error) = self.parsing.take_error() {
-            return Err(errors::from_core(py, error));
+            return Err(self.pull.error(py, error.into()));
         }
         let parser = self.parsing.parser(py)?;
         let mut quiet = Quiet {
@@ -401,10 +403,10 @@ impl Stream {
                 }
                 None => Ok(false),
             };
-            more = step.map_err(|failure| failure.raise(py))?;
+            more = step.map_err(|failure| self.pull.error(py, failure))?;
             if !more {
                 let closed = parser.close(&mut quiet);
-                closed.map_err(|error| errors::from_core(py, error))?;
+                closed.map_err(|error| self.pull.error(py, error.into()))?;
                 self.pull.close();
             }
             if let Some(call) = &self.making.on_malformed {
@@ -427,12 +429,12 @@ impl Stream {
                 let made = self.make(py, None, &mut ready);
                 *self.pull.ready() = ready;
                 if let Err(failure) = made {
-                    self.end(py, failure.raise(py))?;
+                    self.end(py, self.pull.error(py, failure))?;
                 }
                 continue;
             }
             if let Some(error) = self.parsing.take_error() {
-                self.end(py, errors::from_core(py, error))?;
+                self.end(py, self.pull.error(py, error.into()))?;
             }
             let more = self.parsing.settle(py)?;
             self.give_back();

@@ -26,11 +26,19 @@ fn raise<'py>(
     }
 }
 
-/// A `SourceError` or `MalformedLine`.
-pub fn from_core(py: Python<'_>, error: Error) -> PyErr {
-    match error {
-        Error::Malformed(line) => raise(py, "MalformedLine", (line.line, line.offset, line.reason)),
-        Error::Source(error) => from_source(py, &error),
+/// A `SourceError` or `MalformedLine`. A parser does not know what it is fed from: `source` is the name of that, if there is
+/// one.
+pub fn from_core(py: Python<'_>, error: Error, source: Option<&str>) -> PyErr {
+    match (error, source) {
+        (Error::Malformed(line), _) => raise(
+            py,
+            "MalformedLine",
+            (line.line, line.offset, line.reason, source),
+        ),
+        (Error::Source(error @ SourceError::Utf16(_)), Some(name)) => {
+            raise(py, "SourceError", (format!("{name}: {error}"),))
+        }
+        (Error::Source(error), _) => from_source(py, &error),
     }
 }
 
@@ -79,9 +87,10 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub fn raise(self, py: Python<'_>) -> PyErr {
+    /// See [`from_core`].
+    pub fn raise(self, py: Python<'_>, source: Option<&str>) -> PyErr {
         match self {
-            Failure::Core(error) => from_core(py, error),
+            Failure::Core(error) => from_core(py, error, source),
             Failure::Python(error) => error,
         }
     }

@@ -10,7 +10,7 @@ use headrace_core::frame::whole_lines;
 use headrace_core::json::{Decoded, Expected};
 use headrace_core::source::{Decoder, Source, SourceError};
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyStopIteration;
+use pyo3::exceptions::{PyStopIteration, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
@@ -202,6 +202,8 @@ pub enum Input<'i> {
 #[derive(Default)]
 pub struct Pull {
     feed: Option<Feed>,
+    /// What messages call the source; None where that is not known.
+    pub name: Option<String>,
     ready: VecDeque<Py<PyAny>>,
     /// About how much is parsed next, if it is more than `SLICE`.
     about: usize,
@@ -210,8 +212,14 @@ pub struct Pull {
 }
 
 impl Pull {
-    pub fn attach(&mut self, feed: Feed) {
+    pub fn attach(&mut self, feed: Feed, name: &str) {
         self.feed = Some(feed);
+        self.name = Some(name.to_owned());
+    }
+
+    /// What is raised for a failure of reading or parsing.
+    pub fn error(&self, py: Python<'_>, failure: Failure) -> PyErr {
+        failure.raise(py, self.name.as_deref())
     }
 
     /// What is made of the source elsewhere comes before what `next` makes.
@@ -281,9 +289,15 @@ impl Pull {
             };
             self.done = true;
             self.feed = None;
-            self.failed = result.err().map(|failure| failure.raise(py));
+            self.failed = result.err().map(|failure| self.error(py, failure));
         }
     }
+}
+
+/// A number of bytes that Python gave.
+pub fn not_negative(bytes: i64, name: &str) -> PyResult<u64> {
+    let negative = |_| PyValueError::new_err(format!("{name} is negative"));
+    bytes.try_into().map_err(negative)
 }
 
 /// The buffer of a bytes-like object.

@@ -104,6 +104,8 @@ impl Intake {
         }
     }
 
+    /// Drain a copy of a descriptor; gives the number of the stream. Its last `tail` bytes are kept apart, and with keep=False
+    /// only they. Raises SourceError for what can't be waited for.
     #[pyo3(signature = (descriptor, name, *, tail=0, keep=true))]
     fn add(
         &self,
@@ -123,10 +125,13 @@ impl Intake {
         raise(py, self.live.add(descriptor, name, tail, keep))
     }
 
+    /// Whether the stream is queued from now on.
     fn keep(&self, py: Python<'_>, stream: usize, keep: bool) -> PyResult<()> {
         raise(py, self.live.keep(stream, keep))
     }
 
+    /// The next bytes; empty when there are none yet, None at the end. Raises SourceError or SpillError after all bytes
+    /// before it.
     #[pyo3(signature = (stream, most=262_144))]
     fn take<'py>(
         &self,
@@ -145,6 +150,7 @@ impl Intake {
         }
     }
 
+    /// What takes the stream a few lines at a time; then nobody else may `take` of it.
     fn tap(slf: Py<Self>, py: Python<'_>, stream: usize) -> PyResult<Tap> {
         Ok(Tap {
             dicts: slf.get().dicts(py)?,
@@ -158,15 +164,19 @@ impl Intake {
         })
     }
 
+    /// Lends the stream to an event loop that has taken all there is, and reads it itself from then on; None when that
+    /// can't be now.
     fn lend(&self, py: Python<'_>, stream: usize) -> PyResult<Option<Loan>> {
         let file = raise(py, self.live.lend(stream))?;
         Ok(file.map(|file| Loan { file }))
     }
 
+    /// The loan is over: the thread reads as ever.
     fn give_back(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
         raise(py, self.live.give_back(stream))
     }
 
+    /// Wait until one of the streams has bytes or an end; a signal handler that raises ends it.
     fn wait(&self, py: Python<'_>, streams: Vec<usize>, timeout: f64) -> PyResult<bool> {
         let started = Instant::now();
         let timeout = Duration::try_from_secs_f64(timeout.max(0.0)).unwrap_or(Duration::MAX);
@@ -181,37 +191,45 @@ impl Intake {
         }
     }
 
+    /// The streams with news since the last call.
     fn ready(&self, py: Python<'_>) -> PyResult<Vec<usize>> {
         raise(py, self.live.ready())
     }
 
+    /// A descriptor that is readable while `ready` has something to tell; it belongs to the intake.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         raise(py, self.live.wake_descriptor())
     }
 
+    /// The last bytes of a stream.
     fn tail<'py>(&self, py: Python<'py>, stream: usize) -> PyResult<Bound<'py, PyBytes>> {
         let tail = raise(py, self.live.tail(stream))?;
         Ok(PyBytes::new(py, &tail))
     }
 
+    /// Seconds since its last byte.
     fn idle(&self, py: Python<'_>, stream: usize) -> PyResult<f64> {
         let (_, since) = raise(py, self.live.activity(stream))?;
         Ok(since.as_secs_f64())
     }
 
+    /// Bytes that were read of it.
     fn total(&self, py: Python<'_>, stream: usize) -> PyResult<u64> {
         let (total, _) = raise(py, self.live.activity(stream))?;
         Ok(total)
     }
 
+    /// Bytes that wait now: in memory, in the file.
     fn waiting(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         raise(py, self.live.waiting())
     }
 
+    /// Let go of a stream and of what waits of it.
     fn remove(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
         raise(py, py.detach(|| self.live.remove(stream)))
     }
 
+    /// Let go of everything and end the thread; dropping the object does it too.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.live.close());
         let pool = self

@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::engine::{Found, found};
 use crate::errors::Failure;
-use crate::feed::{Feed, Input, Pull, buffer, bytes_of};
+use crate::feed::{Feed, Input, Pull, buffer, bytes_of, not_negative};
 use crate::given::Shared;
 use crate::making::tell;
 use crate::objects::{Builder, Layer};
@@ -80,6 +80,7 @@ impl Record {
         Some(Builder::with(|builder| builder.name(py, &kind.lossy())))
     }
 
+    /// All of it, as `json.loads` gives it: the last of repeated keys, lone surrogates kept, exact integers.
     fn to_dict(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let given = self.given.as_ref();
         let mut given = given.and_then(|given| given.get().get());
@@ -216,7 +217,7 @@ impl Reader {
         let given = &self.given;
         match read(py, reader, on_malformed.as_ref(), given, input, &mut out) {
             Ok(_) => Ok(out.into()),
-            Err(failure) => Err(failure.raise(py)),
+            Err(failure) => Err(failure.raise(py, None)),
         }
     }
 }
@@ -229,12 +230,12 @@ impl Reader {
         py: Python<'_>,
         only: Option<HashSet<String>>,
         strict: bool,
-        max_line_bytes: u64,
+        max_line_bytes: i64,
         on_malformed: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let options = Options {
             strict,
-            max_line_bytes,
+            max_line_bytes: not_negative(max_line_bytes, "max_line_bytes")?,
         };
         Ok(Reader {
             stream: Turns::new(Stream {
@@ -269,21 +270,22 @@ impl Reader {
     }
 
     fn attach_path(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        let name = path.display().to_string();
         let feed = Feed::path(py, path, Expected::default())?;
-        self.stream.take(py)?.pull.attach(feed);
+        self.stream.take(py)?.pull.attach(feed, &name);
         Ok(())
     }
 
     #[cfg(unix)]
     fn attach_descriptor(&self, py: Python<'_>, number: i32, name: &str) -> PyResult<()> {
         let feed = Feed::descriptor(py, number, name, Expected::default())?;
-        self.stream.take(py)?.pull.attach(feed);
+        self.stream.take(py)?.pull.attach(feed, name);
         Ok(())
     }
 
     fn attach_chunks(&self, py: Python<'_>, chunks: Py<PyAny>, name: &str) -> PyResult<()> {
         let feed = Feed::chunks(chunks, name);
-        self.stream.take(py)?.pull.attach(feed);
+        self.stream.take(py)?.pull.attach(feed, name);
         Ok(())
     }
 

@@ -54,7 +54,7 @@ impl fmt::Display for SourceError {
             SourceError::Cut { name, format, at } => write!(
                 f,
                 "{name}: the {format} data ends inside a compressed frame, after {at} compressed bytes: the file is cut \
-                 or still being written; what could be read was delivered"
+                 or still being written; `events` gives what can be read of it"
             ),
         }
     }
