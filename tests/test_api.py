@@ -903,3 +903,16 @@ def test_a_dict_that_is_changed_changes_no_other() -> None:
                 assert event == expected
             wipe(event)
     assert expected
+
+
+OWNERS = ["events", "records", "aevents", "follow", "Parser", "Process", "AsyncProcess", "Intake"]
+
+
+@pytest.mark.parametrize("name", OWNERS)
+def test_what_owns_a_source_can_not_be_copied(name: str) -> None:
+    """The copy would close, or kill, what the other one reads."""
+    arguments: dict[str, list[Any]] = {"Parser": [], "Intake": [], "Process": [["true"]], "AsyncProcess": [["true"]]}
+    owner = getattr(headrace, name)(*arguments.get(name, ["session.jsonl" if name == "follow" else b"{}"]))
+    for way in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot"):
+            way(owner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -232,3 +233,27 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         headrace.follow(tmp_path, offset=-1)
     with pytest.raises(headrace.UnknownDialect):
         headrace.follow(tmp_path, dialect="klingon").run  # noqa: B018
+
+
+@pytest.mark.parametrize("data", [gzip.compress(b"{}\n"), b"\x28\xb5\x2f\xfd more"], ids=["gzip", "zstd"])
+def test_a_compressed_file_is_refused(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(data)
+    with following(path) as follow, pytest.raises(headrace.SourceError, match="it is compressed"):
+        next(follow)
+
+
+def test_a_line_longer_than_lines_may_be_is_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    with open(path, "w") as file, following(path, max_line_bytes=100, idle_timeout=10) as follow:
+        file.write(lines(1) + "x" * 5_000_000)
+        file.flush()
+        assert texts([next(follow)]) == ["1"]
+        assert follow.offset == len(lines(1))
+        file.write("x\n" + lines(2))
+        file.flush()
+        assert texts([next(follow)]) == ["2"]
+        assert len(follow._rest) == 0
+        assert follow.offset == path.stat().st_size
+        (line,) = follow.report.malformed_lines
+        assert (line["line"], line["reason"]) == (2, "line too long")

@@ -533,6 +533,15 @@ def test_an_intake_can_be_closed_while_its_pipe_is_written_to() -> None:
     os.close(write)
 
 
+def test_what_an_intake_can_never_keep_to_is_refused_at_once(tmp_path: Path) -> None:
+    for make in (headrace.Intake, lambda **options: headrace.Process(["true"], **options)):
+        with pytest.raises(headrace.SpillError, match=r'spill_dir ".*nowhere" is no folder'):
+            make(spill_dir=tmp_path / "nowhere")
+        for option in ("memory_limit", "spill_limit"):
+            with pytest.raises(ValueError, match=f"{option} is negative"):
+                make(**{option: -1})
+
+
 def test_a_closed_intake_says_so() -> None:
     read, write = os.pipe()
     intake = headrace.Intake()

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from . import _backend, api
 from .errors import SourceError
+from .pure.source import is_compressed
 from .result import SoFar
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class Follow(SoFar):
         interval: float,
         idle_timeout: float | None,
         on_restart: Callable[[Restart], object] | None,
+        max_line_bytes: int,
     ) -> None:
         self._descriptor = -1
         self._path = os.fspath(path)
@@ -154,6 +156,8 @@ class Follow(SoFar):
         self._start = offset  # what lies before it was read by somebody else
         self._sum = 0  # checksum of what was read, from `start`
         self._rest = bytearray()  # of a line without its LF
+        self._max_line_bytes = max_line_bytes
+        self._passed = 0  # so much of that line is longer than a line may be, and was fed
         self._last = b""  # the bytes before the place of reading
         self._over = False
         self._quiet_since = time.monotonic()
@@ -255,7 +259,7 @@ class Follow(SoFar):
     @property
     def _at(self) -> int:
         """The place of reading: behind the rest of an unfinished line."""
-        return self.offset + len(self._rest)
+        return self.offset + self._passed + len(self._rest)
 
     def _open(self) -> None:
         self._leave()
@@ -286,7 +290,7 @@ class Follow(SoFar):
     def _restart(self, why: Restart) -> None:
         self._ready.extend(self._engine.close())
         self._engine = self._make()
-        self.offset = self._start = self._sum = 0
+        self.offset = self._start = self._sum = self._passed = 0
         self._rest.clear()
         self._last = b""
         self.restarts.append(why)
@@ -303,15 +307,24 @@ class Follow(SoFar):
             raise SourceError(f"can't read {self._path!r}: {error.strerror}") from error
         if not block:
             return False
+        if self._at == 0 and is_compressed(block):
+            raise SourceError(
+                f"can't follow {self._path!r}: it is compressed and does not grow by lines; `events` reads it"
+            )
         self._sum = zlib.crc32(block, self._sum)
         self._last = (self._last + block)[-_SEEN:]
         end = block.rfind(b"\n") + 1
         if end:
             lines = bytes(self._rest) + block[:end]
+            self.offset += self._passed + len(lines)
+            self._passed = 0
             self._rest.clear()
-            self.offset += len(lines)
             self._ready.extend(self._engine.feed(lines))
         self._rest += block[end:]
+        if self._passed + len(self._rest) > self._max_line_bytes:
+            self._passed += len(self._rest)
+            self._ready.extend(self._engine.feed(bytes(self._rest)))
+            self._rest.clear()
         return True
 
 
@@ -370,4 +383,12 @@ def follow(
     if offset < 0:
         raise ValueError(f"offset={offset} is before the beginning")
     kinds = api._kinds(only, state)
-    return Follow(path, make, offset=offset, interval=interval, idle_timeout=idle_timeout, on_restart=on_restart)
+    return Follow(
+        path,
+        make,
+        offset=offset,
+        interval=interval,
+        idle_timeout=idle_timeout,
+        on_restart=on_restart,
+        max_line_bytes=max_line_bytes,
+    )

@@ -182,6 +182,10 @@ class Intake:
         memory_limit: bytes that wait in memory at most, of all streams together; beyond it they go to an unlinked file.
         spill_dir: where that file is made; None for the system's folder of temporary files.
         spill_limit: bytes that wait in that file at most; None for as many as the disk takes.
+
+    Raises:
+        SpillError: ``spill_dir`` is no folder.
+        ValueError: a limit is negative.
     """
 
     def __init__(

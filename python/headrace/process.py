@@ -54,7 +54,7 @@ class Process(Harness):
 
     Raises:
         SourceError: the program can't be started, when the with-block or the iteration begins.
-        SpillError: from the iterator, after all events before it: what waits has no room.
+        SpillError: ``spill_dir`` is no folder; from the iterator, after all events before it: what waits has no room.
     """
 
     def __enter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._owner import Owner
 from ._sum import add_up
 
 TYPE_CHECKING = False  # as type checkers know it; typing takes longer to import than all of headrace
@@ -528,7 +529,7 @@ def last_run_of(engine: Any, code: int | None = None, stderr: bytes | None = Non
     return Run({}, final=engine.ending == "end", told=(engine, code, stderr), **known)
 
 
-class SoFar:
+class SoFar(Owner):
     """What every reader that has an engine tells of its stream at any moment."""
 
     _engine: Engine

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from os import PathLike
 from typing import Any
 
+from .._owner import Owner
 from ..errors import SnapshotError, UnknownDialect
 from . import event as ev
 from . import source
@@ -26,7 +27,7 @@ Chunk = bytes | bytearray | memoryview
 _SLICE = 1 << 16  # how much of a large chunk is parsed at a time
 
 
-class _Pull:
+class _Pull(Owner):
     """Pulling from an attached source: what came out before an error is given before the error is raised."""
 
     _parser: Any

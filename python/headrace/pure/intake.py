@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
+from .._owner import Owner
 from ..errors import SourceError, SpillError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Tap:
         return self._block[start : self._at]
 
 
-class Intake:
+class Intake(Owner):
     """Drains pipes from `add` on into a queue each; see the native class."""
 
     def __init__(
@@ -105,6 +106,11 @@ class Intake:
         spill_dir: str | os.PathLike[str] | None = None,
         spill_limit: int | None = None,
     ) -> None:
+        for name, limit in (("memory_limit", memory_limit), ("spill_limit", spill_limit or 0)):
+            if limit < 0:
+                raise ValueError(f"{name} is negative")
+        if spill_dir is not None and not os.path.isdir(spill_dir):
+            raise SpillError(f'spill_dir "{os.fspath(spill_dir)}" is no folder')
         self._memory_limit = memory_limit
         self._spill_dir = spill_dir
         self._spill_limit = spill_limit

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import subprocess
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -71,11 +72,18 @@ def _path(path: str | os.PathLike[str]) -> tuple[Iterator[Chunk], str]:
     def read() -> Iterator[Chunk]:
         with file:
             yield b""
-            size = os.fstat(file.fileno()).st_size
-            for block in _blocks(lambda: file.read(_BLOCK), name):
+            found = os.fstat(file.fileno())
+            at = 0
+
+            def block_at() -> bytes:
+                # by its place: a forked process shares the file's own
+                return os.pread(file.fileno(), _BLOCK, at)
+
+            regular = stat.S_ISREG(found.st_mode) and hasattr(os, "pread")
+            for block in _blocks(block_at if regular else lambda: file.read(_BLOCK), name):
                 yield block
-                size -= len(block)
-            if size > 0:
+                at += len(block)
+            if at < found.st_size:
                 raise SourceError(f"can't read {name!r}: it became shorter while it was read")
 
     blocks = read()
@@ -133,6 +141,11 @@ _GZIP = b"\x1f\x8b\x08"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE = tuple(bytes((0x50 + n, 0x2A, 0x4D, 0x18)) for n in range(16))
 _MAGICS = (_GZIP, _ZSTD, *_ZSTD_SKIPPABLE)
+
+
+def is_compressed(head: bytes) -> bool:
+    """Whether data that begins so is gzip or zstd."""
+    return head.startswith(_MAGICS)
 
 
 def decompress(raw: Iterator[Chunk], name: str) -> Generator[Chunk, None, None]:

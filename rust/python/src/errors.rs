@@ -132,6 +132,13 @@ pub fn from_live(py: Python<'_>, error: &headrace_core::source::live::LiveError)
     raised
 }
 
+/// A `SpillError`: nothing could ever be spilled there.
+#[cfg(unix)]
+pub fn no_folder(py: Python<'_>, path: &std::path::Path) -> PyErr {
+    let message = format!("spill_dir {path:?} is no folder");
+    raise(py, "SpillError", (message,))
+}
+
 fn os_error(cause: &std::io::Error) -> PyErr {
     match cause.raw_os_error() {
         Some(code) => PyOSError::new_err((code, cause.to_string())),

@@ -17,7 +17,7 @@ use pyo3::types::{PyBytes, PyWeakrefReference};
 use crate::early::Work;
 use crate::engine::Engine;
 use crate::errors;
-use crate::feed::Input;
+use crate::feed::{Input, not_negative};
 use crate::given::{Given, Shared};
 
 /// A waiting thread looks for signals this often: Ctrl-C ends the waiting.
@@ -90,18 +90,27 @@ fn raise<T>(py: Python<'_>, result: Result<T, LiveError>) -> PyResult<T> {
 #[pymethods]
 impl Intake {
     #[new]
-    #[pyo3(signature = (*, memory_limit=DEFAULT_MEMORY_LIMIT, spill_dir=None, spill_limit=None))]
-    fn new(memory_limit: u64, spill_dir: Option<PathBuf>, spill_limit: Option<u64>) -> Self {
+    #[pyo3(signature = (*, memory_limit=DEFAULT_MEMORY_LIMIT as i64, spill_dir=None, spill_limit=None))]
+    fn new(
+        py: Python<'_>,
+        memory_limit: i64,
+        spill_dir: Option<PathBuf>,
+        spill_limit: Option<i64>,
+    ) -> PyResult<Self> {
+        if let Some(folder) = spill_dir.as_ref().filter(|folder| !folder.is_dir()) {
+            return Err(errors::no_folder(py, folder));
+        }
+        let spill_limit = spill_limit.map(|bytes| not_negative(bytes, "spill_limit"));
         let limits = Limits {
-            memory: memory_limit,
-            spill: spill_limit.unwrap_or(u64::MAX),
+            memory: not_negative(memory_limit, "memory_limit")?,
+            spill: spill_limit.transpose()?.unwrap_or(u64::MAX),
             spill_dir,
         };
-        Intake {
+        Ok(Intake {
             live: Live::new(limits),
             pool: Mutex::default(),
             dicts: Mutex::default(),
-        }
+        })
     }
 
     /// Drain a copy of a descriptor; gives the number of the stream. Its last `tail` bytes are kept apart, and with keep=False
