@@ -533,6 +533,36 @@ def test_an_intake_can_be_closed_while_its_pipe_is_written_to() -> None:
     os.close(write)
 
 
+@pytest.mark.skipif(headrace.backend != "python", reason="only its way of reading can be looked into")
+def test_an_intake_whose_pipe_somebody_else_reads_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from headrace.pure import intake as module
+
+    pipe, write = os.pipe()
+    waits = threading.Event()
+
+    class Thief:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def read(self, descriptor: int, most: int) -> bytes:
+            if not waits.is_set() and most > 1 << 16:
+                os.read(pipe, most)
+                waits.set()
+            return os.read(descriptor, most)
+
+    monkeypatch.setattr(module, "os", Thief())
+    intake = headrace.Intake()
+    stream = intake.add(pipe, "a pipe")
+    os.write(write, b"{}")
+    assert waits.wait(5)
+    started = time.monotonic()
+    assert intake.take(stream) == b""
+    intake.close()
+    assert time.monotonic() - started < 5
+    os.close(write)  # ends the wait
+    os.close(pipe)
+
+
 def test_what_an_intake_can_never_keep_to_is_refused_at_once(tmp_path: Path) -> None:
     for make in (headrace.Intake, lambda **options: headrace.Process(["true"], **options)):
         with pytest.raises(headrace.SpillError, match=r'spill_dir ".*nowhere" is no folder'):

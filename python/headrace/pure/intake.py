@@ -355,15 +355,23 @@ class Intake(Owner):
             stream = self._streams.get(number)
             if stream is None or stream.descriptor is None:
                 return
-            try:
-                block = os.read(stream.descriptor, _BLOCK)
-            except BlockingIOError:
+            descriptor = os.dup(stream.descriptor)  # somebody may let go of the stream before it is read
+        error: SourceError | None = None
+        try:
+            block = os.read(descriptor, _BLOCK)  # without the lock: it waits if somebody else has read what was there
+        except BlockingIOError:
+            return
+        except OSError as why:
+            block = b""
+            if why.errno != 5:  # what a terminal says when the last program on it has ended
+                error = SourceError(f"can't read {stream.name}: {why.strerror}")
+                error.__cause__ = why
+        finally:
+            os.close(descriptor)
+        with self._changed:
+            if stream.descriptor is None:
                 return
-            except OSError as error:
-                if error.errno != 5:  # what a terminal says when the last program on it has ended
-                    stream.error = SourceError(f"can't read {stream.name}: {error.strerror}")
-                    stream.error.__cause__ = error
-                block = b""
+            stream.error = error
             if block:
                 self._deliver(stream, block)
             if not block or stream.error is not None:
