@@ -577,3 +577,12 @@ def test_a_bar_for_large_files_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with source.opened(str(path)) as unwatched:
         assert unwatched == str(path)
+
+
+def test_no_events_because_of_no_dialect_is_said(tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"level": "info"}\n')
+    result = run("events", other)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"headrace: {other}: no dialect found; `headrace check` says what is in it\n"
+    assert run("events", "-").stderr == ""  # nothing at all

@@ -10,7 +10,8 @@ from .. import api
 from ..dump import dumps
 from .app import reading_options
 from .output import write
-from .source import opened
+from .safe import one_line
+from .source import opened, title
 
 __all__ = ["command"]
 
@@ -73,8 +74,12 @@ def command(file: str, only: set[str] | None, state: bool, spans: bool, dialect:
     """
     lines = _Lines()
     with opened(file, waiting=lines.flush, progress=not sys.stdout.isatty()) as source:
+        events = api.events(source, only=only, state=state, spans=spans, dialect=dialect, strict=strict)
         try:
-            for event in api.events(source, only=only, state=state, spans=spans, dialect=dialect, strict=strict):
+            for event in events:
                 lines.add(dumps(event))
         finally:
             lines.flush()
+    if events.dialect is None and events.report.lines:
+        said = f"headrace: {one_line(title(file))}: no dialect found; `headrace check` says what is in it"
+        click.echo(said, err=True)
