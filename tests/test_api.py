@@ -916,3 +916,9 @@ def test_what_owns_a_source_can_not_be_copied(name: str) -> None:
     for way in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="cannot"):
             way(owner)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic takes those of typing")
+def test_the_types_of_events_are_such_as_pydantic_takes() -> None:
+    typing_extensions = pytest.importorskip("typing_extensions")
+    assert type(types.OutputEvent).__module__ == typing_extensions.__name__

@@ -7,12 +7,17 @@ Every event is a plain dict. Optional keys come from the wire or are absent; the
 from __future__ import annotations
 
 import sys
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
-if sys.version_info >= (3, 11):
-    from typing import NotRequired
+if sys.version_info >= (3, 12):
+    from typing import NotRequired, TypedDict
+elif sys.version_info >= (3, 11):
+    try:  # pydantic takes no others before 3.12
+        from typing_extensions import NotRequired, TypedDict
+    except ImportError:
+        from typing import NotRequired, TypedDict
 else:
-    from typing_extensions import NotRequired
+    from typing_extensions import NotRequired, TypedDict
 
 # ---------------------------------------------------------------- content
 
