@@ -550,6 +550,58 @@ def test_cursor_says_its_errors_as_text_and_ends_the_turn(engine: Any, name: str
     assert run["verdict"]["outcome"] == "completed"
 
 
+CLAUDE = hello("@agentclientprotocol/claude-agent-acp")
+
+
+@pytest.mark.parametrize("ids", [({}, {}), ({"messageId": "5f1d"}, {"messageId": "81c0"})])
+def test_a_block_that_claude_says_again_under_another_id_counts_once(engine: Any, ids: Any) -> None:
+    thought, (first, second) = "agent_thought_chunk", ids
+    _, run = read(
+        engine,
+        *(CLAUDE, NEW, says("Hm", thought, **first), says(".", thought, **first)),
+        says("Hm.", thought, messageId="msg_1"),
+        *(says("I ", **first), says("look.", **first), says("I look.", messageId="msg_1")),
+        update("tool_call", toolCallId="a", title="Read", status="completed"),
+        *(says("Done", **second), says(".", **second), says("Done.", messageId="msg_2"), END),
+    )
+    assert (run["thinking"], run["texts"]) == (["Hm."], ["I look.", "Done."])
+    assert (run["verdict"]["outcome"], run["report"]["ignored"]["text again"]) == ("completed", 3)
+
+
+def test_a_message_of_claude_that_begins_like_the_one_before_is_whole(engine: Any) -> None:
+    tries = [says("On", messageId="msg_1"), says("On", messageId="msg_2"), says("ce", messageId="msg_2")]
+    _, run = read(engine, CLAUDE, NEW, *tries, says(".", messageId="msg_2"), END)
+    assert run["texts"] == ["On", "Once."]
+    call = update("tool_call", toolCallId="a", title="Read", status="completed")
+    _, run = read(engine, CLAUDE, NEW, says("OK", messageId="msg_1"), call, says("OK", messageId="msg_2"), END)
+    assert run["texts"] == ["OK", "OK"]
+    _, run = read(engine, hello(), NEW, says("OK", messageId="msg_1"), says("OK", messageId="msg_2"), END)
+    assert run["texts"] == ["OK", "OK"]
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("Network error: Could not connect to localhost:1.\n\nPlease resend your message to try again.", "failed"),
+        ("Ran into this error: Server error: 500.\n\nPlease retry if you think this is a transient one.", "failed"),
+        ("Context length exceeded: 9 of 8.\n\nThe conversation is too long.", "limit"),
+    ],
+)
+def test_goose_says_its_errors_as_text_and_ends_the_turn(engine: Any, text: str, outcome: str) -> None:
+    _, run = read(engine, hello("goose"), NEW, says("I look."), says(text), END)
+    assert (run["verdict"]["outcome"], run["texts"]) == (outcome, ["I look."])
+    assert [error["message"] for error in run["errors"]] == [text]
+    unnamed = update("session_info_update", _meta={"goose": {"activeRunId": "1"}})
+    assert read(engine, unnamed, says(text), END)[1]["verdict"]["outcome"] == outcome
+    assert read(engine, hello(), NEW, says(text), END)[1]["verdict"]["outcome"] == "completed"
+
+
+def test_spent_credits_of_goose_are_a_limit(engine: Any) -> None:
+    spent = fails(2, -32603, "Add credits", data={"reason": "credits_exhausted"})
+    _, run = read(engine, hello("goose"), NEW, spent)
+    assert (run["verdict"]["outcome"], run["verdict"]["reason"]) == ("limit", "credits_exhausted")
+
+
 def marked(line: dict[str, Any], **meta: Any) -> dict[str, Any]:
     rest = line["params"]["update"]
     return update(

@@ -148,6 +148,10 @@ def _sign_response(record: dict[str, Any]) -> Sign:
     return Sign(5, "a JSON-RPC answer")
 
 
+#: kind, thread and key of a block
+Place = tuple[str, str | None, str]
+
+
 class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
@@ -174,6 +178,8 @@ class Mapper:
         self.run = 0  # number of the block without id
         self.place: tuple[str, str, str] | None = None  # session, thread and kind of its chunks; None: it has ended
         self.last: tuple[str, str | None] | None = None  # key and messageId of the main thread's last message block
+        self.heard: Place | None = None  # claude: the block of the last chunk; None: something else came behind it
+        self.again: tuple[Place, str] | None = None  # claude: a chunk that says a block again, if no more of it comes
         self.calls = Calls(out, NAME)
         self.total: dict[str, Any] = {}  # the run's usage so far
 
@@ -289,12 +295,19 @@ class Mapper:
             if notice is not None:
                 return self._said(notice, text, stamp)
         key = self._key(kind, stamp)
+        before: str | None = ""
+        if text is not None and kind != ev.USER and self.agent == "claude":
+            before = self._once(kind, key, text, stamp)
+            if before is None:
+                return "text again"
         self._talks(kind, key, stamp)
         if text is None:
             return self._other(kind, content, stamp)
         opens = self.out.streamed(kind, key, stamp.parent) is None
         if opens and text == "\n\n" and kind == ev.THOUGHT and AGENTS[self.agent].sections:
             return "section break before a thought"
+        if before:
+            self.out.delta(kind, key, before, stamp)
         self.out.delta(kind, key, text, stamp)
         return None
 
@@ -309,9 +322,27 @@ class Mapper:
             self.place = place
         return f"run {self.run}"
 
+    def _once(self, kind: str, key: str, text: str, stamp: Stamp) -> str | None:
+        """What claude said of a chunk's block that was held back. None if the chunk says the whole block before it once
+        more, under another id (a turn that began in mid-message, 0.47): that is held back, for a new message may begin
+        like that as well, and then more of it comes."""
+        place = (kind, stamp.parent, key)
+        heard, self.heard = self.heard, place
+        again, self.again = self.again, None
+        if again is not None and again[0] == place:
+            return again[1]
+        if stamp.message_id is None or heard is None or heard == place or heard[:2] != place[:2]:
+            return ""
+        if self.out.streamed(kind, key, stamp.parent) is not None:
+            return ""
+        if self.out.streamed(kind, heard[2], stamp.parent) != text:
+            return ""
+        self.again = (place, text)
+        return None
+
     def _break(self) -> None:
         """Ends the block without messageId."""
-        self.place = None
+        self.place = self.heard = None
 
     def _talks(self, kind: str, key: str, stamp: Stamp) -> None:
         """The main agent's word: it begins a turn unless it belongs to the one that has ended."""
@@ -421,7 +452,7 @@ class Mapper:
         message, data = error_text(error), mapping(error.get("data"))
         kind = next(
             (data[key] for key in ("errorKind", "codex_error_info", "errorName") if isinstance(data.get(key), str)),
-            None,
+            text_of(data.get("reason")) if self.agent == "goose" else None,
         )
         self._take_back_echo(message)
         code = count(error.get("code"))
@@ -760,7 +791,7 @@ class Mapper:
         self.running = self.ended = self.unfinished = False
         self.failure = self.system_error = self.limit = self.called_off = self.told = False
         self.sessions.clear()
-        self.place = self.last = None
+        self.place = self.last = self.heard = self.again = None
 
     def _decision(self, key: str, decided: dict[str, Any]) -> Outcome:
         """The client's answer to a question of the agent."""

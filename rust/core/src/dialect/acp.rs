@@ -23,7 +23,7 @@ use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, rule};
 use crate::data::Data;
 use crate::emit::{Emitter, Key};
 use crate::event::{Kind, Stamp, State, Tokens};
-use crate::json::{Series, Text, Value};
+use crate::json::{Series, Str, Text, Value};
 use crate::number::{count, price};
 use crate::record::Record;
 use crate::tool;
@@ -62,7 +62,7 @@ const SERIES: &[Series] = &[Series {
         &["params", "update", "_meta", "github.com/copilot", "agentId"],
     ],
     without: &[&["params", "update", "_meta", "usage"]],
-    odd: &["Error", "Warning: ", "Info: "],
+    odd: &["Error", " error", "exceeded: ", "Warning: ", "Info: "],
     ..Series::NO_FACTS
 }];
 
@@ -221,6 +221,21 @@ impl BlockKey {
     }
 }
 
+/// A block with its kind and thread.
+#[derive(Clone, Deserialize, PartialEq, Serialize)]
+struct Place {
+    kind: Kind,
+    thread: Option<String>,
+    block: BlockKey,
+}
+
+/// Whether a chunk says anything that was not said.
+enum Once {
+    /// It does, behind what was held back.
+    More(Option<String>),
+    Again,
+}
+
 /// An open permission request: the call, and the ids of the options that refuse it.
 #[derive(Deserialize, Serialize)]
 struct Ask {
@@ -271,6 +286,10 @@ struct Acp {
     place: Option<(String, String, Kind)>,
     /// Key of the main thread's last message block.
     last: Option<BlockKey>,
+    /// claude: the block of the last chunk; None: something else came behind it.
+    heard: Option<Place>,
+    /// claude: a chunk that says a block again, if no more of it comes.
+    again: Option<(Place, String)>,
     calls: Calls,
     /// The run's usage so far.
     total: Tokens<'static>,
@@ -300,6 +319,8 @@ impl Default for Acp {
             run: 0,
             place: None,
             last: None,
+            heard: None,
+            again: None,
             calls: Calls::default(),
             total: Tokens::default(),
         }
@@ -493,6 +514,16 @@ impl Acp {
             }
         }
         let block = self.block_of(kind, stamp);
+        let mut before = None;
+        if let Some(text) = text
+            && kind != Kind::User
+            && agent.name == "claude"
+        {
+            match self.once(kind, &block, text, stamp, out) {
+                Once::More(said) => before = said,
+                Once::Again => return Outcome::Ignored("text again"),
+            }
+        }
         self.talks(kind, &block, stamp, out);
         let Some(text) = text else {
             return self.other(kind, content, stamp, out);
@@ -503,8 +534,47 @@ impl Acp {
                 return Outcome::Ignored("section break before a thought");
             }
         }
+        if let Some(before) = before {
+            out.delta(kind, block.key(), Text::from(before), stamp);
+        }
         out.delta(kind, block.key(), text, stamp);
         Outcome::Mapped
+    }
+
+    /// What claude said of a chunk's block that was held back, or that the chunk says the whole block before it once
+    /// more, under another id (a turn that began in mid-message, 0.47): that is held back, for a new message may begin
+    /// like that as well, and then more of it comes.
+    fn once(
+        &mut self,
+        kind: Kind,
+        block: &BlockKey,
+        text: Str<'_>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Once {
+        let place = Place {
+            kind,
+            thread: stamp.thread().map(str::to_owned),
+            block: block.clone(),
+        };
+        let again = self.again.take().filter(|again| again.0 == place);
+        let heard = self.heard.take();
+        let repeats = again.is_none()
+            && stamp.message_id.is_some()
+            && heard.is_some_and(|heard| {
+                heard != place
+                    && (heard.kind, &heard.thread) == (kind, &place.thread)
+                    && out.streamed(kind, block.key(), stamp.thread()).is_none()
+                    && out
+                        .streamed(kind, heard.block.key(), stamp.thread())
+                        .is_some_and(|said| text.eq(said))
+            });
+        self.heard = Some(place.clone());
+        if repeats {
+            self.again = Some((place, Text::from(text).to_string()));
+            return Once::Again;
+        }
+        Once::More(again.map(|again| again.1))
     }
 
     /// The block that a chunk belongs to: by its messageId, else by what came before it.
@@ -537,6 +607,7 @@ impl Acp {
     /// Ends the block without messageId.
     fn end_block(&mut self) {
         self.place = None;
+        self.heard = None;
     }
 
     /// The main agent's word: it begins a turn unless it belongs to the one that has ended.
@@ -723,6 +794,7 @@ impl Acp {
         let class = |key: &str| error.path(&["data", key]).and_then(|class| class.text());
         let kinds = ["errorKind", "codex_error_info", "errorName"];
         let kind = kinds.into_iter().find_map(class);
+        let kind = kind.or_else(|| class("reason").filter(|_| self.calls.agent().name == "goose"));
         self.take_back_echo(&message, out);
         let code = count(error.get("code"));
         if code == Some(CANCELLED_ERROR) {
@@ -1261,6 +1333,8 @@ impl Acp {
         self.sessions.clear();
         self.place = None;
         self.last = None;
+        self.heard = None;
+        self.again = None;
         for flag in [
             &mut self.named,
             &mut self.echoes,
