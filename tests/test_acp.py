@@ -4,6 +4,7 @@ that say the same thing in their own ways."""
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -600,6 +601,79 @@ def test_spent_credits_of_goose_are_a_limit(engine: Any) -> None:
     spent = fails(2, -32603, "Add credits", data={"reason": "credits_exhausted"})
     _, run = read(engine, hello("goose"), NEW, spent)
     assert (run["verdict"]["outcome"], run["verdict"]["reason"]) == ("limit", "credits_exhausted")
+
+
+def shell(call: str = "a") -> dict[str, Any]:
+    terminal = [{"type": "terminal", "terminalId": call}]
+    return update("tool_call_update", toolCallId=call, title="ls", status="pending", content=terminal)
+
+
+def terminal(call: str = "a", **rest: Any) -> dict[str, Any]:
+    return update("terminal_update", terminalId=call, **rest)
+
+
+def coded(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+@pytest.mark.parametrize(("code", "ok"), [(0, True), (3, False)])
+def test_what_a_terminal_of_version_2_shows_is_the_result_of_its_call(engine: Any, code: int, ok: bool) -> None:
+    whole = "à.ts\nb.ts".encode()
+    pieces = [update("terminal_output_chunk", terminalId="a", data=coded(part)) for part in (whole[:1], whole[1:])]
+    ends = [terminal(exitStatus={"exitCode": code}), update("tool_call_update", toolCallId="a", status="completed")]
+    idle = update("state_update", state="idle", stopReason="end_turn")
+    for shown in (
+        [terminal(output={"data": coded(whole)})],
+        pieces,
+        [*pieces, terminal(output={"data": coded(whole)})],
+    ):
+        _, run = read(engine, hello(version=2), NEW, terminal(command="ls"), shell(), *shown, *ends, idle)
+        (call,) = run["tool_calls"]
+        assert (call["result"], call["exit_code"], call["ok"]) == (whole.decode(), code, ok)
+    for data in ("YQ", "YQ===", "Y Q=", "YQ=\n", "ÿQ==", None, "QUJDYQ==YQ=="):
+        _, run = read(engine, hello(version=2), NEW, shell(), terminal(output={"data": data}), *ends, idle)
+        assert run["tool_calls"][0]["result"] is None
+
+
+@pytest.mark.parametrize("agent", ["@agentclientprotocol/claude-agent-acp", "@agentclientprotocol/codex-acp"])
+def test_the_output_of_a_command_that_runs_in_the_client_s_terminal_is_its_result(engine: Any, agent: str) -> None:
+    pieces = [
+        update("tool_call_update", toolCallId="a", _meta={"terminal_output": {"data": d}}) for d in ("a\n", "b\n")
+    ]
+    end = update(
+        "tool_call_update",
+        toolCallId="a",
+        status="completed",
+        content=[{"type": "terminal", "terminalId": "a"}],
+        _meta={"terminal_exit": {"exit_code": 0, "signal": None}},
+    )
+    events, run = read(engine, hello(agent), NEW, shell(), *pieces, end, END)
+    assert (run["tool_calls"][0]["result"], run["tool_calls"][0]["exit_code"]) == ("a\nb\n", 0)
+    shown = [event.get("extra", {}).get("terminal_output", {}).get("data") for event in events]
+    assert [data for data in shown if data] == ["a\n", "b\n"]
+
+
+def test_codex_tells_the_output_of_a_command_that_no_terminal_shows(engine: Any) -> None:
+    output = {"formatted_output": "found\n", "exit_code": 0}
+    end = update("tool_call_update", toolCallId="a", status="completed", rawOutput=output)
+    _, run = read(engine, hello("@agentclientprotocol/codex-acp"), NEW, shell(), end, END)
+    assert run["tool_calls"][0]["result"] == "found\n"
+
+
+def test_a_call_that_a_rule_of_claude_forbids_is_refused(engine: Any) -> None:
+    why = {"toolResponse": {"decisionReasonType": "rule", "message": "No."}}
+    refused = update("tool_call_update", toolCallId="a", status="failed", _meta={"claudeCode": why})
+    _, run = read(engine, CLAUDE, NEW, shell(), refused, END)
+    assert run["verdict"]["outcome"] == "denied"
+    _, run = read(engine, CLAUDE, NEW, shell(), refused, says("I may not."), END)
+    assert run["verdict"]["outcome"] == "completed"
+
+
+@pytest.mark.parametrize("name", [{"id": "model"}, {"configId": "model"}, {"id": "llm", "category": "model"}])
+def test_the_model_is_the_option_that_says_so(engine: Any, name: dict[str, Any]) -> None:
+    options = [{"id": "mode", "category": "mode", "currentValue": "plan"}, {**name, "currentValue": "m-1"}]
+    _, run = read(engine, hello(), answer(1, sessionId=SESSION, configOptions=options), says("Hi."), END)
+    assert run["model"] == "m-1"
 
 
 def marked(line: dict[str, Any], **meta: Any) -> dict[str, Any]:

@@ -86,6 +86,8 @@ OF_SUBAGENTS = frozenset(
         "agent_message_chunk",
         "agent_thought",
         "agent_thought_chunk",
+        "terminal_output_chunk",
+        "terminal_update",
         "tool_call",
         "tool_call_content_chunk",
         "tool_call_update",
@@ -271,6 +273,8 @@ class Mapper:
             return self._notice(update, stamp)
         if kind == "compaction_update":
             return self._compaction(update, stamp)
+        if kind in ("terminal_update", "terminal_output_chunk") and not self.replay:
+            self.calls.terminal(kind, update)
         return IGNORED_UPDATES.get(kind, UNKNOWN)
 
     # ------------------------------------------------------------ text

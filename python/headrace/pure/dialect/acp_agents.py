@@ -137,7 +137,12 @@ def is_refusal(update: dict[str, Any]) -> bool:
     """A result that says in a field of its own that the call was not allowed to run."""
     kind = mapping(mapping(update.get("_meta")).get("claudeCode")).get("nonExecutionKind")
     code = mapping(update.get("rawOutput")).get("code")
-    return kind in ("user-rejected", "permission-rule") or code in ("rejected", "denied")
+    response = mapping(mapping(mapping(update.get("_meta")).get("claudeCode")).get("toolResponse"))
+    return (
+        kind in ("user-rejected", "permission-rule")
+        or code in ("rejected", "denied")
+        or isinstance(response.get("decisionReasonType"), str)
+    )
 
 
 def failed_exit(update: dict[str, Any]) -> tuple[bool, int | None]:
@@ -185,7 +190,7 @@ def result_text(agent: str, raw: Any, shown: str | None) -> str | None:
     text = joined(mapping(fields.get("result")).get("content"))
     if text is not None:
         return text
-    for key in ("content", "text", "output", "message", "error"):
+    for key in ("content", "text", "output", "formatted_output", "message", "error"):
         value = fields.get(key)
         value = value.get("message") if isinstance(value, dict) else value
         if isinstance(value, str) and value:

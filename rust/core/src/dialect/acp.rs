@@ -122,6 +122,8 @@ fn of_subagents(kind: &str) -> bool {
             | "agent_message_chunk"
             | "agent_thought"
             | "agent_thought_chunk"
+            | "terminal_output_chunk"
+            | "terminal_update"
             | "tool_call"
             | "tool_call_content_chunk"
             | "tool_call_update"
@@ -465,6 +467,10 @@ impl Acp {
             "state_update" => self.state(update, stamp, out),
             "notice" => notice(update, stamp, out),
             "compaction_update" => compaction(update, stamp, out),
+            "terminal_update" | "terminal_output_chunk" if !self.replay => {
+                self.calls.terminal(kind, update, out);
+                Outcome::Ignored("terminal")
+            }
             kind if GROK_UPDATES.contains(&kind) => self.grok(kind, update, stamp, out),
             other => rule(IGNORED_UPDATES, other),
         }

@@ -267,7 +267,14 @@ impl Agent {
         if answer.is_some() {
             return answer;
         }
-        let keys = ["content", "text", "output", "message", "error"];
+        let keys = [
+            "content",
+            "text",
+            "output",
+            "formatted_output",
+            "message",
+            "error",
+        ];
         keys.into_iter().find_map(|key| {
             let value = raw?.get(key)?;
             let value = if value.is_object() {
@@ -336,6 +343,7 @@ pub fn is_refusal(update: Value<'_>) -> bool {
     let code = text(&["rawOutput", "code"]);
     matches!(kind.as_deref(), Some("user-rejected" | "permission-rule"))
         || matches!(code.as_deref(), Some("rejected" | "denied"))
+        || text(&["_meta", "claudeCode", "toolResponse", "decisionReasonType"]).is_some()
 }
 
 /// Whether a structured exit code says that the command failed, and the code. A code that is null says so too.
@@ -461,8 +469,15 @@ pub fn session_quota(meta: Option<Value<'_>>) -> Option<Tokens<'static>> {
     })
 }
 
-/// The terminal output that a line of codex brings.
-pub fn output_piece(meta: Option<Value<'_>>) -> Option<Value<'_>> {
-    let piece = filled_object(given(meta?.get("terminal_output_delta")))?;
-    piece.text_of("data").map(|_| piece)
+/// The terminal output that a line of codex or claude brings, and its key: the second where the client says that it has
+/// terminals, as Zed does.
+pub fn output_pieces<'a>(
+    meta: Option<Value<'a>>,
+) -> impl Iterator<Item = (&'static str, Value<'a>)> {
+    ["terminal_output_delta", "terminal_output"]
+        .into_iter()
+        .filter_map(move |key| {
+            let piece = filled_object(given(meta?.get(key)))?;
+            piece.text_of("data").map(|_| (key, piece))
+        })
 }
