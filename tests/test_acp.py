@@ -676,6 +676,34 @@ def test_the_model_is_the_option_that_says_so(engine: Any, name: dict[str, Any])
     assert run["model"] == "m-1"
 
 
+def air(**failure: Any) -> dict[str, Any]:
+    return {"jetbrains": {"air": {"version": 1, "sessionFailure": {"id": "t:error", "revision": 1, **failure}}}}
+
+
+@pytest.mark.parametrize(
+    ("category", "actions", "outcome"),
+    [("limit", [], "limit"), ("limit", ["retry"], "failed"), ("service", ["retry", "new_session"], "failed")],
+)
+def test_a_turn_whose_failure_jetbrains_clients_are_told_in_an_extension_failed(
+    engine: Any, category: str, actions: list[str], outcome: str
+) -> None:
+    meta = air(category=category, severity="error", title="No more.", actions=actions)
+    end = answer(2, stopReason="end_turn", _meta=meta)
+    _, run = read(engine, CLAUDE, NEW, says("Half", messageId="msg_1"), end)
+    assert (run["verdict"]["outcome"], run["texts"]) == (outcome, ["Half"])
+    assert [error["message"] for error in run["errors"]] == ["No more."]
+    idle = update("state_update", state="idle", stopReason="end_turn", _meta=meta)
+    assert read(engine, hello(version=2), NEW, says("Half"), idle)[1]["verdict"]["outcome"] == outcome
+
+
+def test_a_warning_of_that_extension_and_what_it_says_beside_turns_fail_none(engine: Any) -> None:
+    told = update("session_info_update", _meta=air(category="connection", severity="warning", title="Again, 1/5"))
+    end = answer(2, stopReason="end_turn", _meta=air(category="limit", severity="warning", title="90 %", actions=[]))
+    late = update("session_info_update", _meta=air(category="connection", severity="error", title="Gone."))
+    _, run = read(engine, CLAUDE, NEW, told, says("Hi.", messageId="msg_1"), end, late)
+    assert run["verdict"]["outcome"] == "completed"
+
+
 def marked(line: dict[str, Any], **meta: Any) -> dict[str, Any]:
     rest = line["params"]["update"]
     return update(

@@ -480,6 +480,18 @@ class Mapper:
                 self.failure = True
                 self.out.error(text, Stamp(), fatal=True)
 
+    def _air(self, ends: dict[str, Any], stamp: Stamp) -> None:
+        """JetBrains' clients are told in an extension why a turn of claude or codex failed, beside "end_turn"."""
+        failure = acp_agents.failure_of(mapping(ends.get("_meta")))
+        title = text_of(failure.get("title"))
+        if title is None or failure.get("severity") != "error":
+            return
+        self._begin(stamp)
+        if not self.failure:
+            self.out.error(title, stamp, fatal=True)
+        self.failure = True
+        self.limit = self.limit or acp_agents.is_spent(failure)
+
     def _state(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """Version 2: the session works, waits for a person, or has come to an end."""
         state, reason = update.get("state"), text_of(update.get("stopReason"))
@@ -490,6 +502,7 @@ class Mapper:
             if not self.running:  # a snapshot may carry the last reason
                 return "session state again"
             self._use(update, stamp)
+            self._air(update, stamp)
             error = update.get("error")  # beside "error" (schema 1.11 on)
             if reason == "error" and isinstance(error, dict):
                 self._fail(error)
@@ -561,7 +574,11 @@ class Mapper:
             self.failure = True
             self.limit = acp_agents.names_limit(error.get("codexErrorInfo"), message)
             self.out.error(message, stamp, fatal=True)
-        return None if message is not None or status is not None or "title" in update else "session info"
+        title = text_of(acp_agents.failure_of(meta).get("title"))
+        if title is not None:
+            self.out.error(title, stamp, fatal=False, notice=True)
+        told = message is not None or status is not None or title is not None or "title" in update
+        return None if told else "session info"
 
     def _options(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
         self.out.session_state(stamp, model=model_of(update))
@@ -763,6 +780,7 @@ class Mapper:
             return "end of a turn again"
         if reason is not None:
             self._use(result, Stamp())
+            self._air(result, Stamp())
             self._stop(reason, Stamp())
             return None
         session = id_of(self.out, result.get("sessionId"))

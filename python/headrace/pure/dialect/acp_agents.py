@@ -258,6 +258,16 @@ def names_limit(kind: Any, message: str) -> bool:
     )
 
 
+def failure_of(meta: dict[str, Any]) -> dict[str, Any]:
+    """What an extension of claude and codex tells JetBrains' clients of a failure of a turn or of the session."""
+    return mapping(mapping(mapping(meta.get("jetbrains")).get("air")).get("sessionFailure"))
+
+
+def is_spent(failure: dict[str, Any]) -> bool:
+    """Whether it is a cap; a rate that was too high is none: the client may try again."""
+    return failure.get("category") == "limit" and "retry" not in sequence(failure.get("actions"))
+
+
 # ---------------------------------------------------------------- usage
 
 

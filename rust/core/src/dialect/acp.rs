@@ -841,6 +841,25 @@ impl Acp {
         }
     }
 
+    /// JetBrains' clients are told in an extension why a turn of claude or codex failed, beside "end_turn".
+    fn air(&mut self, meta: Option<Value<'_>>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+        let Some(failure) = agents::failure_of(meta) else {
+            return;
+        };
+        let Some(title) = failure.text_of("title") else {
+            return;
+        };
+        if failure.text_of("severity").as_deref() != Some("error") {
+            return;
+        }
+        self.begin(stamp, out);
+        if !self.failure {
+            out.error(title, stamp, true);
+        }
+        self.failure = true;
+        self.limit |= agents::is_spent(failure);
+    }
+
     /// Version 2: the session works, waits for a person, or has come to an end.
     fn state(&mut self, update: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
         let state = update.text_of("state");
@@ -854,6 +873,7 @@ impl Acp {
             }
             (Some("idle"), Some(reason)) => {
                 self.use_of(Some(update), stamp, out);
+                self.air(update.get("_meta"), stamp, out);
                 let error = update.get("error"); // beside "error" (schema 1.11 on)
                 match error.filter(|error| *reason == *"error" && error.is_object()) {
                     Some(error) => self.fail(error, out),
@@ -984,7 +1004,12 @@ impl Acp {
             }
             return Outcome::Mapped;
         }
-        if status.is_some() || update.first("title").is_some() {
+        let title = agents::failure_of(meta).and_then(|failure| failure.text_of("title"));
+        let failed = title.is_some();
+        if let Some(title) = title {
+            out.notice(title, stamp);
+        }
+        if status.is_some() || failed || update.first("title").is_some() {
             Outcome::Mapped
         } else {
             Outcome::Ignored("session info")
@@ -1312,6 +1337,7 @@ impl Acp {
                 return Outcome::Ignored("end of a turn again");
             }
             self.use_of(result, &stamp, out);
+            self.air(member("_meta"), &stamp, out);
             self.stop(reason, &stamp, out);
             return Outcome::Mapped;
         }

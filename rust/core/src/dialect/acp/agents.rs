@@ -403,6 +403,19 @@ pub fn names_limit(kind: Option<&str>, message: &str) -> bool {
         || message.starts_with(TOO_LONG)
 }
 
+/// What an extension of claude and codex tells JetBrains' clients of a failure of a turn or of the session.
+pub fn failure_of(meta: Option<Value<'_>>) -> Option<Value<'_>> {
+    meta?
+        .path(&["jetbrains", "air", "sessionFailure"])
+        .filter(Value::is_object)
+}
+
+/// Whether it is a cap; a rate that was too high is none: the client may try again.
+pub fn is_spent(failure: Value<'_>) -> bool {
+    failure.text_of("category").as_deref() == Some("limit")
+        && !items(failure.get("actions")).any(|action| action.is_text("retry"))
+}
+
 // -------------------------------------------------------------------- usage
 
 /// ACP's counters as ours. Agents differ in what `inputTokens` and `outputTokens` leave out; `totalTokens` is right for
