@@ -676,6 +676,25 @@ def test_the_model_is_the_option_that_says_so(engine: Any, name: dict[str, Any])
     assert run["model"] == "m-1"
 
 
+@pytest.mark.parametrize(("code", "ok"), [(0, True), (2, False)])
+def test_a_log_of_both_sides_tells_what_the_client_s_terminal_printed(engine: Any, code: int, ok: bool) -> None:
+    prompt = [{"type": "text", "text": "Run it."}]
+    _, run = read(
+        engine,
+        *(request(0, "initialize", protocolVersion=1), hello()),
+        *(request(1, "session/new", cwd="/w"), NEW, request(2, "session/prompt", sessionId=SESSION, prompt=prompt)),
+        *(request(0, "terminal/create", sessionId=SESSION, command="ls"), answer(0, terminalId="a"), shell()),
+        *(request(1, "terminal/output", sessionId=SESSION, terminalId="a"), answer(1, output="a", truncated=False)),
+        *(request(3, "terminal/wait_for_exit", sessionId=SESSION, terminalId="a"), answer(3, exitCode=code)),
+        *(request(4, "terminal/output", sessionId=SESSION, terminalId="a"), answer(4, output="a.ts", truncated=False)),
+        update("tool_call_update", toolCallId="a", status="completed"),
+        *(says("Done."), END),
+    )
+    (call,) = run["tool_calls"]
+    assert (call["result"], call["exit_code"], call["ok"]) == ("a.ts", code, ok)
+    assert (run["verdict"]["outcome"], run["texts"]) == ("completed", ["Done."])
+
+
 def air(**failure: Any) -> dict[str, Any]:
     return {"jetbrains": {"air": {"version": 1, "sessionFailure": {"id": "t:error", "revision": 1, **failure}}}}
 

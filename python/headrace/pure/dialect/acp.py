@@ -164,7 +164,7 @@ class Mapper:
         self.merged = False  # the client's side is there
         self.requests: dict[str, str] = {}  # merged: the client's open requests, id: method
         self.asks: dict[str, Ask] = {}  # merged: the agent's open permission requests by id
-        self.errands: set[str] = set()  # merged: ids of its other open requests
+        self.errands: dict[str, str | None] = {}  # merged: ids of its other open requests, and their terminals
 
         self.running = False
         self.ended = False  # a turn has ended and no other begun
@@ -682,7 +682,7 @@ class Mapper:
             return self._client(method, value, params)
         if method in CLIENT_METHODS:
             if self.merged and "id" in value:
-                self.errands.add(request_id(value["id"]))
+                self.errands[request_id(value["id"])] = id_of(self.out, params.get("terminalId"))
             return "request to the client"
         if method in GROK_METHODS:
             update = mapping(params.get("update"))
@@ -759,7 +759,7 @@ class Mapper:
         if isinstance(decided.get("outcome"), str) or (key in self.asks and key not in self.requests):
             return self._decision(key, decided)
         if key in self.errands and not any(key in result for key in ("stopReason", "protocolVersion", "sessionId")):
-            self.errands.remove(key)
+            self.calls.printed(self.errands.pop(key), result)
             return "answer of the client"
         method = self.requests.pop(key, None)
         self.replay = self.replay and method is not None and method not in FATAL_REQUESTS

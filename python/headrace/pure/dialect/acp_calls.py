@@ -32,7 +32,7 @@ GUARDIAN = "guardian_assessment:"
 
 
 class Terminal:
-    """A terminal of version 2, which calls show as their content."""
+    """A terminal of the client in a merged log, or of version 2, which calls show as their content."""
 
     __slots__ = ("exit_code", "output")
 
@@ -80,7 +80,7 @@ class Calls:
         self.refused: list[str] = []  # calls that wait for permission or were refused, and no word of the agent since
         self.tasks: dict[str, bool] = {}  # open calls of sub-agents (Copilot): True if the main agent waits for them
         self.agents: dict[str, str] = {}  # id of a sub-agent (Copilot, Kiro): its call
-        self.terminals: dict[str, Terminal] = {}  # version 2: by id, until the result of their call
+        self.terminals: dict[str, Terminal] = {}  # by id, until the result of their call
         self.children: dict[str, str] = {}  # session of a sub-agent: its call, or the session again
 
     def begin(self) -> None:
@@ -139,6 +139,16 @@ class Calls:
         elif "output" in update:  # all of it so far
             kept.output = from_base64(mapping(update["output"]).get("data"))
         code = count(mapping(update.get("exitStatus")).get("exitCode"))
+        kept.exit_code = kept.exit_code if code is None else code
+
+    def printed(self, terminal_id: str | None, told: dict[str, Any]) -> None:
+        """The client answers what runs in a terminal of its own has printed, or how it ended."""
+        output, codes = told.get("output"), (told.get("exitCode"), mapping(told.get("exitStatus")).get("exitCode"))
+        code = next((code for code in map(count, codes) if code is not None), None)
+        if not terminal_id or (not isinstance(output, str) and code is None):
+            return
+        kept = self.terminals.setdefault(terminal_id, Terminal())
+        kept.output = self.out.clean(output).encode() if isinstance(output, str) else kept.output
         kept.exit_code = kept.exit_code if code is None else code
 
     def ask(self, call_id: str, update: dict[str, Any], stamp: Stamp) -> None:

@@ -17,7 +17,7 @@ mod agents;
 mod calls;
 mod shape;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, rule};
 use crate::data::Data;
@@ -260,8 +260,8 @@ struct Acp {
     requests: HashMap<String, String>,
     /// Merged: the agent's open permission requests by id.
     asks: HashMap<String, Ask>,
-    /// Merged: ids of its other open requests.
-    errands: HashSet<String>,
+    /// Merged: ids of its other open requests, and their terminals.
+    errands: HashMap<String, Option<String>>,
 
     running: bool,
     /// A turn has ended and no other begun.
@@ -307,7 +307,7 @@ impl Default for Acp {
             merged: false,
             requests: HashMap::new(),
             asks: HashMap::new(),
-            errands: HashSet::new(),
+            errands: HashMap::new(),
             running: false,
             ended: false,
             unfinished: false,
@@ -1132,7 +1132,8 @@ impl Acp {
             method if AGENT_METHODS.contains(&method) => self.client(method, value, params, out),
             method if CLIENT_METHODS.contains(&method) => {
                 if self.merged && value.first("id").is_some() {
-                    self.errands.insert(request_id(value.get("id")));
+                    let terminal = params.and_then(|params| id_of(params.get("terminalId"), out));
+                    self.errands.insert(request_id(value.get("id")), terminal);
                 }
                 Outcome::Ignored("request to the client")
             }
@@ -1298,7 +1299,10 @@ impl Acp {
             return self.decision(&key, decided, out);
         }
         let own = ["stopReason", "protocolVersion", "sessionId"];
-        if !own.iter().any(|key| member(key).is_some()) && self.errands.remove(&key) {
+        if !own.iter().any(|key| member(key).is_some())
+            && let Some(terminal) = self.errands.remove(&key)
+        {
+            self.calls.printed(terminal, result, out);
             return Outcome::Ignored("answer of the client");
         }
         let method = self.requests.remove(&key);

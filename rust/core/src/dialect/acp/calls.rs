@@ -22,7 +22,7 @@ use crate::tool;
 
 const GUARDIAN: &str = "guardian_assessment:";
 
-/// A terminal of version 2, which calls show as their content.
+/// A terminal of the client in a merged log, or of version 2, which calls show as their content.
 #[derive(Default, Deserialize, Serialize)]
 struct Terminal {
     output: Vec<u8>,
@@ -156,7 +156,7 @@ pub struct Calls {
     tasks: Vec<(String, bool)>,
     /// Id of a sub-agent (Copilot, Kiro): its call.
     agents: HashMap<String, String>,
-    /// Version 2: by id, until the result of their call.
+    /// By id, until the result of their call.
     terminals: HashMap<String, Terminal>,
     /// Session of a sub-agent: its call, or the session again.
     pub children: HashMap<String, String>,
@@ -567,6 +567,29 @@ impl Calls {
                     .push_str(&String::from_utf8_lossy(&terminal.output));
             }
         }
+    }
+
+    /// The client answers what runs in a terminal of its own has printed, or how it ended.
+    pub fn printed(
+        &mut self,
+        terminal: Option<String>,
+        told: Option<Value<'_>>,
+        out: &mut Emitter<'_>,
+    ) {
+        let (Some(id), Some(told)) = (terminal.filter(|id| !id.is_empty()), told) else {
+            return;
+        };
+        let output = told.text_of("output");
+        let code = count(told.get("exitCode"));
+        let code = code.or_else(|| count(told.path(&["exitStatus", "exitCode"])));
+        if output.is_none() && code.is_none() {
+            return;
+        }
+        let kept = self.terminals.entry(id).or_default();
+        if let Some(output) = output {
+            kept.output = out.clean(output).as_bytes().to_vec();
+        }
+        kept.exit_code = code.or(kept.exit_code);
     }
 
     /// Version 2: what runs in a terminal has printed something, or has ended.
