@@ -4,6 +4,7 @@ that say the same thing in their own ways."""
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -547,6 +548,178 @@ def test_cursor_says_its_errors_as_text_and_ends_the_turn(engine: Any, name: str
     assert (run["verdict"]["outcome"], run["texts"]) == ("failed", ["I look."])
     assert [error["message"] for error in run["errors"]] == [f"Error: {name}: [canceled] http/2 stream closed"]
     _, run = read(engine, hello(), NEW, says(f"I saw an Error: {name}: stream closed"), END)
+    assert run["verdict"]["outcome"] == "completed"
+
+
+CLAUDE = hello("@agentclientprotocol/claude-agent-acp")
+
+
+@pytest.mark.parametrize("ids", [({}, {}), ({"messageId": "5f1d"}, {"messageId": "81c0"})])
+def test_a_block_that_claude_says_again_under_another_id_counts_once(engine: Any, ids: Any) -> None:
+    thought, (first, second) = "agent_thought_chunk", ids
+    _, run = read(
+        engine,
+        *(CLAUDE, NEW, says("Hm", thought, **first), says(".", thought, **first)),
+        says("Hm.", thought, messageId="msg_1"),
+        *(says("I ", **first), says("look.", **first), says("I look.", messageId="msg_1")),
+        update("tool_call", toolCallId="a", title="Read", status="completed"),
+        *(says("Done", **second), says(".", **second), says("Done.", messageId="msg_2"), END),
+    )
+    assert (run["thinking"], run["texts"]) == (["Hm."], ["I look.", "Done."])
+    assert (run["verdict"]["outcome"], run["report"]["ignored"]["text again"]) == ("completed", 3)
+
+
+def test_a_message_of_claude_that_begins_like_the_one_before_is_whole(engine: Any) -> None:
+    tries = [says("On", messageId="msg_1"), says("On", messageId="msg_2"), says("ce", messageId="msg_2")]
+    _, run = read(engine, CLAUDE, NEW, *tries, says(".", messageId="msg_2"), END)
+    assert run["texts"] == ["On", "Once."]
+    call = update("tool_call", toolCallId="a", title="Read", status="completed")
+    _, run = read(engine, CLAUDE, NEW, says("OK", messageId="msg_1"), call, says("OK", messageId="msg_2"), END)
+    assert run["texts"] == ["OK", "OK"]
+    _, run = read(engine, hello(), NEW, says("OK", messageId="msg_1"), says("OK", messageId="msg_2"), END)
+    assert run["texts"] == ["OK", "OK"]
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("Network error: Could not connect to localhost:1.\n\nPlease resend your message to try again.", "failed"),
+        ("Ran into this error: Server error: 500.\n\nPlease retry if you think this is a transient one.", "failed"),
+        ("Context length exceeded: 9 of 8.\n\nThe conversation is too long.", "limit"),
+    ],
+)
+def test_goose_says_its_errors_as_text_and_ends_the_turn(engine: Any, text: str, outcome: str) -> None:
+    _, run = read(engine, hello("goose"), NEW, says("I look."), says(text), END)
+    assert (run["verdict"]["outcome"], run["texts"]) == (outcome, ["I look."])
+    assert [error["message"] for error in run["errors"]] == [text]
+    unnamed = update("session_info_update", _meta={"goose": {"activeRunId": "1"}})
+    assert read(engine, unnamed, says(text), END)[1]["verdict"]["outcome"] == outcome
+    assert read(engine, hello(), NEW, says(text), END)[1]["verdict"]["outcome"] == "completed"
+
+
+def test_spent_credits_of_goose_are_a_limit(engine: Any) -> None:
+    spent = fails(2, -32603, "Add credits", data={"reason": "credits_exhausted"})
+    _, run = read(engine, hello("goose"), NEW, spent)
+    assert (run["verdict"]["outcome"], run["verdict"]["reason"]) == ("limit", "credits_exhausted")
+
+
+def shell(call: str = "a") -> dict[str, Any]:
+    terminal = [{"type": "terminal", "terminalId": call}]
+    return update("tool_call_update", toolCallId=call, title="ls", status="pending", content=terminal)
+
+
+def terminal(call: str = "a", **rest: Any) -> dict[str, Any]:
+    return update("terminal_update", terminalId=call, **rest)
+
+
+def coded(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+@pytest.mark.parametrize(("code", "ok"), [(0, True), (3, False)])
+def test_what_a_terminal_of_version_2_shows_is_the_result_of_its_call(engine: Any, code: int, ok: bool) -> None:
+    whole = "à.ts\nb.ts".encode()
+    pieces = [update("terminal_output_chunk", terminalId="a", data=coded(part)) for part in (whole[:1], whole[1:])]
+    ends = [terminal(exitStatus={"exitCode": code}), update("tool_call_update", toolCallId="a", status="completed")]
+    idle = update("state_update", state="idle", stopReason="end_turn")
+    for shown in (
+        [terminal(output={"data": coded(whole)})],
+        pieces,
+        [*pieces, terminal(output={"data": coded(whole)})],
+    ):
+        _, run = read(engine, hello(version=2), NEW, terminal(command="ls"), shell(), *shown, *ends, idle)
+        (call,) = run["tool_calls"]
+        assert (call["result"], call["exit_code"], call["ok"]) == (whole.decode(), code, ok)
+    for data in ("YQ", "YQ===", "Y Q=", "YQ=\n", "ÿQ==", None, "QUJDYQ==YQ=="):
+        _, run = read(engine, hello(version=2), NEW, shell(), terminal(output={"data": data}), *ends, idle)
+        assert run["tool_calls"][0]["result"] is None
+
+
+@pytest.mark.parametrize("agent", ["@agentclientprotocol/claude-agent-acp", "@agentclientprotocol/codex-acp"])
+def test_the_output_of_a_command_that_runs_in_the_client_s_terminal_is_its_result(engine: Any, agent: str) -> None:
+    pieces = [
+        update("tool_call_update", toolCallId="a", _meta={"terminal_output": {"data": d}}) for d in ("a\n", "b\n")
+    ]
+    end = update(
+        "tool_call_update",
+        toolCallId="a",
+        status="completed",
+        content=[{"type": "terminal", "terminalId": "a"}],
+        _meta={"terminal_exit": {"exit_code": 0, "signal": None}},
+    )
+    events, run = read(engine, hello(agent), NEW, shell(), *pieces, end, END)
+    assert (run["tool_calls"][0]["result"], run["tool_calls"][0]["exit_code"]) == ("a\nb\n", 0)
+    shown = [event.get("extra", {}).get("terminal_output", {}).get("data") for event in events]
+    assert [data for data in shown if data] == ["a\n", "b\n"]
+
+
+def test_codex_tells_the_output_of_a_command_that_no_terminal_shows(engine: Any) -> None:
+    output = {"formatted_output": "found\n", "exit_code": 0}
+    end = update("tool_call_update", toolCallId="a", status="completed", rawOutput=output)
+    _, run = read(engine, hello("@agentclientprotocol/codex-acp"), NEW, shell(), end, END)
+    assert run["tool_calls"][0]["result"] == "found\n"
+
+
+def test_a_call_that_a_rule_of_claude_forbids_is_refused(engine: Any) -> None:
+    why = {"toolResponse": {"decisionReasonType": "rule", "message": "No."}}
+    refused = update("tool_call_update", toolCallId="a", status="failed", _meta={"claudeCode": why})
+    _, run = read(engine, CLAUDE, NEW, shell(), refused, END)
+    assert run["verdict"]["outcome"] == "denied"
+    _, run = read(engine, CLAUDE, NEW, shell(), refused, says("I may not."), END)
+    assert run["verdict"]["outcome"] == "completed"
+
+
+@pytest.mark.parametrize("name", [{"id": "model"}, {"configId": "model"}, {"id": "llm", "category": "model"}])
+def test_the_model_is_the_option_that_says_so(engine: Any, name: dict[str, Any]) -> None:
+    options = [{"id": "mode", "category": "mode", "currentValue": "plan"}, {**name, "currentValue": "m-1"}]
+    _, run = read(engine, hello(), answer(1, sessionId=SESSION, configOptions=options), says("Hi."), END)
+    assert run["model"] == "m-1"
+
+
+@pytest.mark.parametrize(("code", "ok"), [(0, True), (2, False)])
+def test_a_log_of_both_sides_tells_what_the_client_s_terminal_printed(engine: Any, code: int, ok: bool) -> None:
+    prompt = [{"type": "text", "text": "Run it."}]
+    _, run = read(
+        engine,
+        *(request(0, "initialize", protocolVersion=1), hello()),
+        *(request(1, "session/new", cwd="/w"), NEW, request(2, "session/prompt", sessionId=SESSION, prompt=prompt)),
+        *(request(0, "terminal/create", sessionId=SESSION, command="ls"), answer(0, terminalId="a"), shell()),
+        *(request(1, "terminal/output", sessionId=SESSION, terminalId="a"), answer(1, output="a", truncated=False)),
+        *(request(3, "terminal/wait_for_exit", sessionId=SESSION, terminalId="a"), answer(3, exitCode=code)),
+        *(request(4, "terminal/output", sessionId=SESSION, terminalId="a"), answer(4, output="a.ts", truncated=False)),
+        update("tool_call_update", toolCallId="a", status="completed"),
+        *(says("Done."), END),
+    )
+    (call,) = run["tool_calls"]
+    assert (call["result"], call["exit_code"], call["ok"]) == ("a.ts", code, ok)
+    assert (run["verdict"]["outcome"], run["texts"]) == ("completed", ["Done."])
+
+
+def air(**failure: Any) -> dict[str, Any]:
+    return {"jetbrains": {"air": {"version": 1, "sessionFailure": {"id": "t:error", "revision": 1, **failure}}}}
+
+
+@pytest.mark.parametrize(
+    ("category", "actions", "outcome"),
+    [("limit", [], "limit"), ("limit", ["retry"], "failed"), ("service", ["retry", "new_session"], "failed")],
+)
+def test_a_turn_whose_failure_jetbrains_clients_are_told_in_an_extension_failed(
+    engine: Any, category: str, actions: list[str], outcome: str
+) -> None:
+    meta = air(category=category, severity="error", title="No more.", actions=actions)
+    end = answer(2, stopReason="end_turn", _meta=meta)
+    _, run = read(engine, CLAUDE, NEW, says("Half", messageId="msg_1"), end)
+    assert (run["verdict"]["outcome"], run["texts"]) == (outcome, ["Half"])
+    assert [error["message"] for error in run["errors"]] == ["No more."]
+    idle = update("state_update", state="idle", stopReason="end_turn", _meta=meta)
+    assert read(engine, hello(version=2), NEW, says("Half"), idle)[1]["verdict"]["outcome"] == outcome
+
+
+def test_a_warning_of_that_extension_and_what_it_says_beside_turns_fail_none(engine: Any) -> None:
+    told = update("session_info_update", _meta=air(category="connection", severity="warning", title="Again, 1/5"))
+    end = answer(2, stopReason="end_turn", _meta=air(category="limit", severity="warning", title="90 %", actions=[]))
+    late = update("session_info_update", _meta=air(category="connection", severity="error", title="Gone."))
+    _, run = read(engine, CLAUDE, NEW, told, says("Hi.", messageId="msg_1"), end, late)
     assert run["verdict"]["outcome"] == "completed"
 
 

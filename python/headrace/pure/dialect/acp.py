@@ -86,6 +86,8 @@ OF_SUBAGENTS = frozenset(
         "agent_message_chunk",
         "agent_thought",
         "agent_thought_chunk",
+        "terminal_output_chunk",
+        "terminal_update",
         "tool_call",
         "tool_call_content_chunk",
         "tool_call_update",
@@ -148,6 +150,10 @@ def _sign_response(record: dict[str, Any]) -> Sign:
     return Sign(5, "a JSON-RPC answer")
 
 
+#: kind, thread and key of a block
+Place = tuple[str, str | None, str]
+
+
 class Mapper:
     def __init__(self, out: Emitter) -> None:
         self.out = out
@@ -158,7 +164,7 @@ class Mapper:
         self.merged = False  # the client's side is there
         self.requests: dict[str, str] = {}  # merged: the client's open requests, id: method
         self.asks: dict[str, Ask] = {}  # merged: the agent's open permission requests by id
-        self.errands: set[str] = set()  # merged: ids of its other open requests
+        self.errands: dict[str, str | None] = {}  # merged: ids of its other open requests, and their terminals
 
         self.running = False
         self.ended = False  # a turn has ended and no other begun
@@ -174,6 +180,8 @@ class Mapper:
         self.run = 0  # number of the block without id
         self.place: tuple[str, str, str] | None = None  # session, thread and kind of its chunks; None: it has ended
         self.last: tuple[str, str | None] | None = None  # key and messageId of the main thread's last message block
+        self.heard: Place | None = None  # claude: the block of the last chunk; None: something else came behind it
+        self.again: tuple[Place, str] | None = None  # claude: a chunk that says a block again, if no more of it comes
         self.calls = Calls(out, NAME)
         self.total: dict[str, Any] = {}  # the run's usage so far
 
@@ -265,6 +273,8 @@ class Mapper:
             return self._notice(update, stamp)
         if kind == "compaction_update":
             return self._compaction(update, stamp)
+        if kind in ("terminal_update", "terminal_output_chunk") and not self.replay:
+            self.calls.terminal(kind, update)
         return IGNORED_UPDATES.get(kind, UNKNOWN)
 
     # ------------------------------------------------------------ text
@@ -289,12 +299,19 @@ class Mapper:
             if notice is not None:
                 return self._said(notice, text, stamp)
         key = self._key(kind, stamp)
+        before: str | None = ""
+        if text is not None and kind != ev.USER and self.agent == "claude":
+            before = self._once(kind, key, text, stamp)
+            if before is None:
+                return "text again"
         self._talks(kind, key, stamp)
         if text is None:
             return self._other(kind, content, stamp)
         opens = self.out.streamed(kind, key, stamp.parent) is None
         if opens and text == "\n\n" and kind == ev.THOUGHT and AGENTS[self.agent].sections:
             return "section break before a thought"
+        if before:
+            self.out.delta(kind, key, before, stamp)
         self.out.delta(kind, key, text, stamp)
         return None
 
@@ -309,9 +326,27 @@ class Mapper:
             self.place = place
         return f"run {self.run}"
 
+    def _once(self, kind: str, key: str, text: str, stamp: Stamp) -> str | None:
+        """What claude said of a chunk's block that was held back. None if the chunk says the whole block before it once
+        more, under another id (a turn that began in mid-message, 0.47): that is held back, for a new message may begin
+        like that as well, and then more of it comes."""
+        place = (kind, stamp.parent, key)
+        heard, self.heard = self.heard, place
+        again, self.again = self.again, None
+        if again is not None and again[0] == place:
+            return again[1]
+        if stamp.message_id is None or heard is None or heard == place or heard[:2] != place[:2]:
+            return ""
+        if self.out.streamed(kind, key, stamp.parent) is not None:
+            return ""
+        if self.out.streamed(kind, heard[2], stamp.parent) != text:
+            return ""
+        self.again = (place, text)
+        return None
+
     def _break(self) -> None:
         """Ends the block without messageId."""
-        self.place = None
+        self.place = self.heard = None
 
     def _talks(self, kind: str, key: str, stamp: Stamp) -> None:
         """The main agent's word: it begins a turn unless it belongs to the one that has ended."""
@@ -421,7 +456,7 @@ class Mapper:
         message, data = error_text(error), mapping(error.get("data"))
         kind = next(
             (data[key] for key in ("errorKind", "codex_error_info", "errorName") if isinstance(data.get(key), str)),
-            None,
+            text_of(data.get("reason")) if self.agent == "goose" else None,
         )
         self._take_back_echo(message)
         code = count(error.get("code"))
@@ -445,6 +480,18 @@ class Mapper:
                 self.failure = True
                 self.out.error(text, Stamp(), fatal=True)
 
+    def _air(self, ends: dict[str, Any], stamp: Stamp) -> None:
+        """JetBrains' clients are told in an extension why a turn of claude or codex failed, beside "end_turn"."""
+        failure = acp_agents.failure_of(mapping(ends.get("_meta")))
+        title = text_of(failure.get("title"))
+        if title is None or failure.get("severity") != "error":
+            return
+        self._begin(stamp)
+        if not self.failure:
+            self.out.error(title, stamp, fatal=True)
+        self.failure = True
+        self.limit = self.limit or acp_agents.is_spent(failure)
+
     def _state(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """Version 2: the session works, waits for a person, or has come to an end."""
         state, reason = update.get("state"), text_of(update.get("stopReason"))
@@ -455,6 +502,7 @@ class Mapper:
             if not self.running:  # a snapshot may carry the last reason
                 return "session state again"
             self._use(update, stamp)
+            self._air(update, stamp)
             error = update.get("error")  # beside "error" (schema 1.11 on)
             if reason == "error" and isinstance(error, dict):
                 self._fail(error)
@@ -526,7 +574,11 @@ class Mapper:
             self.failure = True
             self.limit = acp_agents.names_limit(error.get("codexErrorInfo"), message)
             self.out.error(message, stamp, fatal=True)
-        return None if message is not None or status is not None or "title" in update else "session info"
+        title = text_of(acp_agents.failure_of(meta).get("title"))
+        if title is not None:
+            self.out.error(title, stamp, fatal=False, notice=True)
+        told = message is not None or status is not None or title is not None or "title" in update
+        return None if told else "session info"
 
     def _options(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
         self.out.session_state(stamp, model=model_of(update))
@@ -630,7 +682,7 @@ class Mapper:
             return self._client(method, value, params)
         if method in CLIENT_METHODS:
             if self.merged and "id" in value:
-                self.errands.add(request_id(value["id"]))
+                self.errands[request_id(value["id"])] = id_of(self.out, params.get("terminalId"))
             return "request to the client"
         if method in GROK_METHODS:
             update = mapping(params.get("update"))
@@ -707,7 +759,7 @@ class Mapper:
         if isinstance(decided.get("outcome"), str) or (key in self.asks and key not in self.requests):
             return self._decision(key, decided)
         if key in self.errands and not any(key in result for key in ("stopReason", "protocolVersion", "sessionId")):
-            self.errands.remove(key)
+            self.calls.printed(self.errands.pop(key), result)
             return "answer of the client"
         method = self.requests.pop(key, None)
         self.replay = self.replay and method is not None and method not in FATAL_REQUESTS
@@ -728,6 +780,7 @@ class Mapper:
             return "end of a turn again"
         if reason is not None:
             self._use(result, Stamp())
+            self._air(result, Stamp())
             self._stop(reason, Stamp())
             return None
         session = id_of(self.out, result.get("sessionId"))
@@ -760,7 +813,7 @@ class Mapper:
         self.running = self.ended = self.unfinished = False
         self.failure = self.system_error = self.limit = self.called_off = self.told = False
         self.sessions.clear()
-        self.place = self.last = None
+        self.place = self.last = self.heard = self.again = None
 
     def _decision(self, key: str, decided: dict[str, Any]) -> Outcome:
         """The client's answer to a question of the agent."""

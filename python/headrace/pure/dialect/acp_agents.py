@@ -2,8 +2,8 @@
 `rawOutput`, read by shape, so that a stream that starts in the middle (no `initialize` answer) is read alike.
 
 Recorded: claude-agent-acp 0.101 and claude-code-acp 0.16 (Zed), codex-acp 2.6 and 0.16 (Zed), Copilot 1.0.102, droid
-0.215, Gemini CLI 0.61, Kimi Code 2.1, OpenCode 1.18, Qwen Code 0.24. Grok Build 1.0 by its source and samples of
-others.
+0.215, Gemini CLI 0.61, Kimi Code 2.1, OpenCode 1.18, Qwen Code 0.24. goose and Grok Build 1.0 by their sources and
+samples of others.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ class Agent(NamedTuple):
 #: Cursor, which does not say its name, has these classes of errors
 CURSOR = tuple((f"\n\nError: {name}Error: ", "error") for name in ("Retriable", "NonRetriable", "ActionRequired"))
 
+TOO_LONG = "Context length exceeded: "
+#: goose, whose loop says the failure of a model call as a message of its own
+GOOSE = (("Ran into this error", "error"), ("Network error: ", "error"), (TOO_LONG, "error"))
+
 AGENTS: dict[str, Agent] = {
     "": Agent(notices=CURSOR),
     "claude": Agent(dressed=True),
@@ -47,6 +51,7 @@ AGENTS: dict[str, Agent] = {
     "codex-zed": Agent(sections=True),
     "copilot": Agent(usage=SESSION, notices=(("Error: ", "error"), ("Warning: ", "warning"), ("Info: ", "info"))),
     "droid": Agent(whole=True),
+    "goose": Agent(notices=GOOSE),
     "grok": Agent(),
     "gemini": Agent(notices=(("[API Error", "error"),)),
     "kimi": Agent(title_is_name=True),
@@ -61,6 +66,7 @@ _NAMES = (
     ("copilot", "copilot"),
     ("factory", "droid"),
     ("gemini", "gemini"),
+    ("goose", "goose"),
     ("kimi", "kimi"),
     ("opencode", "opencode"),
     ("qwen", "qwen"),
@@ -73,6 +79,7 @@ _MARKS = (
     ("codex", "codex"),
     ("terminal_output_delta", "codex"),
     ("github.com/copilot", "copilot"),
+    ("goose", "goose"),
     ("x.ai/tool", "grok"),
 )
 
@@ -130,7 +137,12 @@ def is_refusal(update: dict[str, Any]) -> bool:
     """A result that says in a field of its own that the call was not allowed to run."""
     kind = mapping(mapping(update.get("_meta")).get("claudeCode")).get("nonExecutionKind")
     code = mapping(update.get("rawOutput")).get("code")
-    return kind in ("user-rejected", "permission-rule") or code in ("rejected", "denied")
+    response = mapping(mapping(mapping(update.get("_meta")).get("claudeCode")).get("toolResponse"))
+    return (
+        kind in ("user-rejected", "permission-rule")
+        or code in ("rejected", "denied")
+        or isinstance(response.get("decisionReasonType"), str)
+    )
 
 
 def failed_exit(update: dict[str, Any]) -> tuple[bool, int | None]:
@@ -178,7 +190,7 @@ def result_text(agent: str, raw: Any, shown: str | None) -> str | None:
     text = joined(mapping(fields.get("result")).get("content"))
     if text is not None:
         return text
-    for key in ("content", "text", "output", "message", "error"):
+    for key in ("content", "text", "output", "formatted_output", "message", "error"):
         value = fields.get(key)
         value = value.get("message") if isinstance(value, dict) else value
         if isinstance(value, str) and value:
@@ -217,10 +229,11 @@ def is_echo(agent: str, message_id: str | None, text: str, error: str) -> bool:
     return agent == "claude" and message_id is not None and not message_id.startswith("msg_") and error.endswith(text)
 
 
-#: error classes of claude (`errorKind`), codex (`codexErrorInfo`), Zed's codex and OpenCode (`errorName`) that name a
-#: cap, in lower case and without the underscores in which they differ
+#: error classes of claude (`errorKind`), codex (`codexErrorInfo`), Zed's codex and OpenCode (`errorName`) and goose
+#: (`reason`) that name a cap, in lower case and without the underscores in which they differ
 _LIMITS = frozenset(
     {
+        "creditsexhausted",
         "maxoutputtokens",
         "usagelimitexceeded",
         "contextwindowexceeded",
@@ -233,7 +246,7 @@ _LIMITS = frozenset(
 
 def names_limit(kind: Any, message: str) -> bool:
     """Whether an error says that a cap was reached and not that something broke: by its class, or in the words that
-    Claude Code, Codex and Droid have for it on their own streams."""
+    Claude Code, Codex and Droid have for it on their own streams, and goose here."""
     if isinstance(kind, str) and kind.lower().replace("_", "") in _LIMITS:
         return True
     message = message.removeprefix("Internal error: ")
@@ -241,7 +254,18 @@ def names_limit(kind: Any, message: str) -> bool:
         anthropic.is_limit((), message)
         or shapes.outcome_of(message) == "limit"
         or droid.outcome_of_error(message) == "limit"
+        or message.startswith(TOO_LONG)
     )
+
+
+def failure_of(meta: dict[str, Any]) -> dict[str, Any]:
+    """What an extension of claude and codex tells JetBrains' clients of a failure of a turn or of the session."""
+    return mapping(mapping(mapping(meta.get("jetbrains")).get("air")).get("sessionFailure"))
+
+
+def is_spent(failure: dict[str, Any]) -> bool:
+    """Whether it is a cap; a rate that was too high is none: the client may try again."""
+    return failure.get("category") == "limit" and "retry" not in sequence(failure.get("actions"))
 
 
 # ---------------------------------------------------------------- usage

@@ -11,12 +11,13 @@ from typing import Any
 
 from .. import event as ev
 from .. import tool
-from ..emit import Emitter
+from ..emit import Emitter, count
 from ..event import Stamp
 from . import Outcome, acp_agents
 from .acp_shape import (
     STATUSES,
     content_of,
+    from_base64,
     id_of,
     joined,
     kind_of,
@@ -30,10 +31,31 @@ from .acp_shape import (
 GUARDIAN = "guardian_assessment:"
 
 
+class Terminal:
+    """A terminal of the client in a merged log, or of version 2, which calls show as their content."""
+
+    __slots__ = ("exit_code", "output")
+
+    def __init__(self) -> None:
+        self.output = b""
+        self.exit_code: int | None = None
+
+
 class Call:
     """What is kept of a call while later lines may add to it."""
 
-    __slots__ = ("asked", "closed", "has_input", "invalid", "name", "output", "shown", "structured", "turn")
+    __slots__ = (
+        "asked",
+        "closed",
+        "has_input",
+        "invalid",
+        "name",
+        "output",
+        "shown",
+        "structured",
+        "terminals",
+        "turn",
+    )
 
     def __init__(self, turn: int, name: str | None) -> None:
         self.turn = turn  # number of the turn that it belongs to
@@ -42,6 +64,7 @@ class Call:
         self.has_input = False
         self.invalid = False  # a stand-in for a tool that does not exist
         self.output: list[str] = []  # pieces of its output, until the result
+        self.terminals: list[str] = []  # ids of those that it shows
         self.structured = False  # the harness's own record of the result was told
         self.closed = False
         self.shown = False  # the result's text was told
@@ -57,6 +80,7 @@ class Calls:
         self.refused: list[str] = []  # calls that wait for permission or were refused, and no word of the agent since
         self.tasks: dict[str, bool] = {}  # open calls of sub-agents (Copilot): True if the main agent waits for them
         self.agents: dict[str, str] = {}  # id of a sub-agent (Copilot, Kiro): its call
+        self.terminals: dict[str, Terminal] = {}  # by id, until the result of their call
         self.children: dict[str, str] = {}  # session of a sub-agent: its call, or the session again
 
     def begin(self) -> None:
@@ -103,6 +127,29 @@ class Calls:
         news = {} if raw is None or call.structured else {"raw_output": raw}
         self.out.update(call_id, stamp, content=blocks, done=False, again=True, **news)
         return None
+
+    def terminal(self, kind: str, update: dict[str, Any]) -> None:
+        """Version 2: what runs in a terminal has printed something, or has ended."""
+        terminal_id = id_of(self.out, update.get("terminalId"))
+        if not terminal_id:
+            return
+        kept = self.terminals.setdefault(terminal_id, Terminal())
+        if kind == "terminal_output_chunk":
+            kept.output += from_base64(update.get("data"))
+        elif "output" in update:  # all of it so far
+            kept.output = from_base64(mapping(update["output"]).get("data"))
+        code = count(mapping(update.get("exitStatus")).get("exitCode"))
+        kept.exit_code = kept.exit_code if code is None else code
+
+    def printed(self, terminal_id: str | None, told: dict[str, Any]) -> None:
+        """The client answers what runs in a terminal of its own has printed, or how it ended."""
+        output, codes = told.get("output"), (told.get("exitCode"), mapping(told.get("exitStatus")).get("exitCode"))
+        code = next((code for code in map(count, codes) if code is not None), None)
+        if not terminal_id or (not isinstance(output, str) and code is None):
+            return
+        kept = self.terminals.setdefault(terminal_id, Terminal())
+        kept.output = self.out.clean(output).encode() if isinstance(output, str) else kept.output
+        kept.exit_code = kept.exit_code if code is None else code
 
     def ask(self, call_id: str, update: dict[str, Any], stamp: Stamp) -> None:
         """A permission request: for some agents a call's first line, or the first with its arguments."""
@@ -164,6 +211,7 @@ class Calls:
         call = self.calls[call_id] = Call(self.turn, acp_agents.tool_name(self.agent, call_id, update, True))
         raw_input = update.get("rawInput")
         self._takes_input(call_id, call, raw_input)
+        self._takes_terminals(call, update)
         status = self._status(call, update)
         blocks, odd = content_of(update.get("content"))
         stamp.extra = {"content": update["content"]} if odd else None
@@ -188,7 +236,9 @@ class Calls:
         """An update: only what it names has changed."""
         raw_input, raw, meta = update.get("rawInput"), update.get("rawOutput"), mapping(update.get("_meta"))
         self._takes_input(call_id, call, raw_input)
+        self._takes_terminals(call, update)
         status = None if call.closed else self._status(call, update)
+        exit_code = self._exit(call, update)[1]
         done = status in ("completed", "failed")
         name = acp_agents.tool_name(self.agent, call_id, update, False)
         call.name = name or call.name
@@ -196,12 +246,14 @@ class Calls:
         extra = {} if raw_input is None else {"rawInput": raw_input}
         if odd:
             extra["content"] = update["content"]
-        piece = mapping(meta.get("terminal_output_delta"))
-        if isinstance(piece.get("data"), str) and not call.closed:
-            call.output.append(self.out.clean(piece["data"]))
-            if not done:
-                extra["terminal_output_delta"] = piece
+        for key in ("terminal_output_delta", "terminal_output"):  # the latter in a terminal of the client, as in Zed
+            piece = mapping(meta.get(key))
+            if isinstance(piece.get("data"), str) and not call.closed:
+                call.output.append(self.out.clean(piece["data"]))
+                if not done:
+                    extra[key] = piece
         if done:
+            self._takes_output(call)
             blocks = self._result(call, blocks, raw)
         elif not blocks and status == "in_progress" and isinstance(raw_input, dict):
             blocks = tool.describe(self.dialect, call.name, raw_input).content  # diffs that only the arguments show
@@ -222,21 +274,42 @@ class Calls:
             name=name,
             kind=kind_of(update),
             input=raw_input,
-            exit_code=acp_agents.failed_exit(update)[1],
+            exit_code=exit_code,
             duration_ms=acp_agents.duration_ms(raw),
             no_result=None if done else True,
             **({} if raw is None else {"raw_output": raw}),
         )
         if done:
-            self._close(call_id, call, update, status == "failed")
+            self._close(call_id, call, update, status == "failed", exit_code is not None)
         return None
 
     def _status(self, call: Call, update: dict[str, Any]) -> str | None:
         """The status as it is: a command that failed did not complete, nor did a tool that does not exist."""
         status = STATUSES.get(text_of(update.get("status")) or "")
-        if status == "completed" and (call.invalid or acp_agents.failed_exit(update)[0]):
+        if status == "completed" and (call.invalid or self._exit(call, update)[0]):
             return "failed"
         return status
+
+    def _exit(self, call: Call, update: dict[str, Any]) -> tuple[bool, int | None]:
+        """Whether an exit code says that the command failed, and the code."""
+        failed, code = acp_agents.failed_exit(update)
+        if failed or code is not None:
+            return failed, code
+        codes = [self.terminals[key].exit_code for key in call.terminals if key in self.terminals]
+        code = next((code for code in codes if code is not None), None)
+        return bool(code), code
+
+    def _takes_terminals(self, call: Call, update: dict[str, Any]) -> None:
+        for item in map(mapping, sequence(update.get("content"))):
+            terminal_id = id_of(self.out, item.get("terminalId")) if item.get("type") == "terminal" else None
+            if terminal_id and terminal_id not in call.terminals:
+                call.terminals.append(terminal_id)
+
+    def _takes_output(self, call: Call) -> None:
+        """What its terminals show, where nothing else tells it."""
+        shown = [self.terminals.pop(key).output for key in call.terminals if key in self.terminals]
+        if not call.output:
+            call.output = [output.decode(errors="replace") for output in shown]
 
     def _takes_input(self, call_id: str, call: Call, raw_input: Any) -> None:
         if raw_input is None:
@@ -257,9 +330,8 @@ class Calls:
             return blocks
         return ev.text_content(text) + [block for block in blocks if shown_text(block) is None]
 
-    def _close(self, call_id: str, call: Call, update: dict[str, Any], failed: bool) -> None:
+    def _close(self, call_id: str, call: Call, update: dict[str, Any], failed: bool, ran: bool) -> None:
         call.closed = True
-        ran = acp_agents.failed_exit(update)[1] is not None
         if call_id in self.refused:
             if not failed or ran:
                 self.refused.remove(call_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
 from typing import Any
 
 from .. import event as ev
@@ -110,6 +112,16 @@ def content_of(items: Any) -> tuple[list[dict[str, Any]], bool]:
     return blocks, odd
 
 
+_BASE64 = re.compile("[A-Za-z0-9+/]*={0,2}")
+
+
+def from_base64(data: Any) -> bytes:
+    """The bytes of a string in base64; none if it is not."""
+    if not isinstance(data, str) or len(data) % 4 or not _BASE64.fullmatch(data):
+        return b""
+    return b64decode(data)
+
+
 def shown_text(block: dict[str, Any]) -> str | None:
     """The text of a block of tool content; None for diffs and images."""
     return text_of(mapping(block.get("content")).get("text"))
@@ -136,7 +148,7 @@ def model_of(result: dict[str, Any]) -> str | None:
     """The model that a session runs on, from `models` or from its options."""
     model = text_of(mapping(result.get("models")).get("currentModelId"))
     for option in map(mapping, sequence(result.get("configOptions"))):
-        if model is None and option.get("id") == "model":
+        if model is None and "model" in (option.get("id"), option.get("configId"), option.get("category")):
             model = text_of(option.get("currentValue"))
     return model
 

@@ -17,13 +17,13 @@ mod agents;
 mod calls;
 mod shape;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::{Dialect, Make, Mapper, Outcome, SURE, Sign, filled, rule};
 use crate::data::Data;
 use crate::emit::{Emitter, Key};
 use crate::event::{Kind, Stamp, State, Tokens};
-use crate::json::{Series, Text, Value};
+use crate::json::{Series, Str, Text, Value};
 use crate::number::{count, price};
 use crate::record::Record;
 use crate::tool;
@@ -62,7 +62,7 @@ const SERIES: &[Series] = &[Series {
         &["params", "update", "_meta", "github.com/copilot", "agentId"],
     ],
     without: &[&["params", "update", "_meta", "usage"]],
-    odd: &["Error", "Warning: ", "Info: "],
+    odd: &["Error", " error", "exceeded: ", "Warning: ", "Info: "],
     ..Series::NO_FACTS
 }];
 
@@ -122,6 +122,8 @@ fn of_subagents(kind: &str) -> bool {
             | "agent_message_chunk"
             | "agent_thought"
             | "agent_thought_chunk"
+            | "terminal_output_chunk"
+            | "terminal_update"
             | "tool_call"
             | "tool_call_content_chunk"
             | "tool_call_update"
@@ -221,6 +223,21 @@ impl BlockKey {
     }
 }
 
+/// A block with its kind and thread.
+#[derive(Clone, Deserialize, PartialEq, Serialize)]
+struct Place {
+    kind: Kind,
+    thread: Option<String>,
+    block: BlockKey,
+}
+
+/// Whether a chunk says anything that was not said.
+enum Once {
+    /// It does, behind what was held back.
+    More(Option<String>),
+    Again,
+}
+
 /// An open permission request: the call, and the ids of the options that refuse it.
 #[derive(Deserialize, Serialize)]
 struct Ask {
@@ -243,8 +260,8 @@ struct Acp {
     requests: HashMap<String, String>,
     /// Merged: the agent's open permission requests by id.
     asks: HashMap<String, Ask>,
-    /// Merged: ids of its other open requests.
-    errands: HashSet<String>,
+    /// Merged: ids of its other open requests, and their terminals.
+    errands: HashMap<String, Option<String>>,
 
     running: bool,
     /// A turn has ended and no other begun.
@@ -271,6 +288,10 @@ struct Acp {
     place: Option<(String, String, Kind)>,
     /// Key of the main thread's last message block.
     last: Option<BlockKey>,
+    /// claude: the block of the last chunk; None: something else came behind it.
+    heard: Option<Place>,
+    /// claude: a chunk that says a block again, if no more of it comes.
+    again: Option<(Place, String)>,
     calls: Calls,
     /// The run's usage so far.
     total: Tokens<'static>,
@@ -286,7 +307,7 @@ impl Default for Acp {
             merged: false,
             requests: HashMap::new(),
             asks: HashMap::new(),
-            errands: HashSet::new(),
+            errands: HashMap::new(),
             running: false,
             ended: false,
             unfinished: false,
@@ -300,6 +321,8 @@ impl Default for Acp {
             run: 0,
             place: None,
             last: None,
+            heard: None,
+            again: None,
             calls: Calls::default(),
             total: Tokens::default(),
         }
@@ -444,6 +467,10 @@ impl Acp {
             "state_update" => self.state(update, stamp, out),
             "notice" => notice(update, stamp, out),
             "compaction_update" => compaction(update, stamp, out),
+            "terminal_update" | "terminal_output_chunk" if !self.replay => {
+                self.calls.terminal(kind, update, out);
+                Outcome::Ignored("terminal")
+            }
             kind if GROK_UPDATES.contains(&kind) => self.grok(kind, update, stamp, out),
             other => rule(IGNORED_UPDATES, other),
         }
@@ -493,6 +520,16 @@ impl Acp {
             }
         }
         let block = self.block_of(kind, stamp);
+        let mut before = None;
+        if let Some(text) = text
+            && kind != Kind::User
+            && agent.name == "claude"
+        {
+            match self.once(kind, &block, text, stamp, out) {
+                Once::More(said) => before = said,
+                Once::Again => return Outcome::Ignored("text again"),
+            }
+        }
         self.talks(kind, &block, stamp, out);
         let Some(text) = text else {
             return self.other(kind, content, stamp, out);
@@ -503,8 +540,47 @@ impl Acp {
                 return Outcome::Ignored("section break before a thought");
             }
         }
+        if let Some(before) = before {
+            out.delta(kind, block.key(), Text::from(before), stamp);
+        }
         out.delta(kind, block.key(), text, stamp);
         Outcome::Mapped
+    }
+
+    /// What claude said of a chunk's block that was held back, or that the chunk says the whole block before it once
+    /// more, under another id (a turn that began in mid-message, 0.47): that is held back, for a new message may begin
+    /// like that as well, and then more of it comes.
+    fn once(
+        &mut self,
+        kind: Kind,
+        block: &BlockKey,
+        text: Str<'_>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Once {
+        let place = Place {
+            kind,
+            thread: stamp.thread().map(str::to_owned),
+            block: block.clone(),
+        };
+        let again = self.again.take().filter(|again| again.0 == place);
+        let heard = self.heard.take();
+        let repeats = again.is_none()
+            && stamp.message_id.is_some()
+            && heard.is_some_and(|heard| {
+                heard != place
+                    && (heard.kind, &heard.thread) == (kind, &place.thread)
+                    && out.streamed(kind, block.key(), stamp.thread()).is_none()
+                    && out
+                        .streamed(kind, heard.block.key(), stamp.thread())
+                        .is_some_and(|said| text.eq(said))
+            });
+        self.heard = Some(place.clone());
+        if repeats {
+            self.again = Some((place, Text::from(text).to_string()));
+            return Once::Again;
+        }
+        Once::More(again.map(|again| again.1))
     }
 
     /// The block that a chunk belongs to: by its messageId, else by what came before it.
@@ -537,6 +613,7 @@ impl Acp {
     /// Ends the block without messageId.
     fn end_block(&mut self) {
         self.place = None;
+        self.heard = None;
     }
 
     /// The main agent's word: it begins a turn unless it belongs to the one that has ended.
@@ -723,6 +800,7 @@ impl Acp {
         let class = |key: &str| error.path(&["data", key]).and_then(|class| class.text());
         let kinds = ["errorKind", "codex_error_info", "errorName"];
         let kind = kinds.into_iter().find_map(class);
+        let kind = kind.or_else(|| class("reason").filter(|_| self.calls.agent().name == "goose"));
         self.take_back_echo(&message, out);
         let code = count(error.get("code"));
         if code == Some(CANCELLED_ERROR) {
@@ -763,6 +841,25 @@ impl Acp {
         }
     }
 
+    /// JetBrains' clients are told in an extension why a turn of claude or codex failed, beside "end_turn".
+    fn air(&mut self, meta: Option<Value<'_>>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) {
+        let Some(failure) = agents::failure_of(meta) else {
+            return;
+        };
+        let Some(title) = failure.text_of("title") else {
+            return;
+        };
+        if failure.text_of("severity").as_deref() != Some("error") {
+            return;
+        }
+        self.begin(stamp, out);
+        if !self.failure {
+            out.error(title, stamp, true);
+        }
+        self.failure = true;
+        self.limit |= agents::is_spent(failure);
+    }
+
     /// Version 2: the session works, waits for a person, or has come to an end.
     fn state(&mut self, update: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
         let state = update.text_of("state");
@@ -776,6 +873,7 @@ impl Acp {
             }
             (Some("idle"), Some(reason)) => {
                 self.use_of(Some(update), stamp, out);
+                self.air(update.get("_meta"), stamp, out);
                 let error = update.get("error"); // beside "error" (schema 1.11 on)
                 match error.filter(|error| *reason == *"error" && error.is_object()) {
                     Some(error) => self.fail(error, out),
@@ -906,7 +1004,12 @@ impl Acp {
             }
             return Outcome::Mapped;
         }
-        if status.is_some() || update.first("title").is_some() {
+        let title = agents::failure_of(meta).and_then(|failure| failure.text_of("title"));
+        let failed = title.is_some();
+        if let Some(title) = title {
+            out.notice(title, stamp);
+        }
+        if status.is_some() || failed || update.first("title").is_some() {
             Outcome::Mapped
         } else {
             Outcome::Ignored("session info")
@@ -1029,7 +1132,8 @@ impl Acp {
             method if AGENT_METHODS.contains(&method) => self.client(method, value, params, out),
             method if CLIENT_METHODS.contains(&method) => {
                 if self.merged && value.first("id").is_some() {
-                    self.errands.insert(request_id(value.get("id")));
+                    let terminal = params.and_then(|params| id_of(params.get("terminalId"), out));
+                    self.errands.insert(request_id(value.get("id")), terminal);
                 }
                 Outcome::Ignored("request to the client")
             }
@@ -1195,7 +1299,10 @@ impl Acp {
             return self.decision(&key, decided, out);
         }
         let own = ["stopReason", "protocolVersion", "sessionId"];
-        if !own.iter().any(|key| member(key).is_some()) && self.errands.remove(&key) {
+        if !own.iter().any(|key| member(key).is_some())
+            && let Some(terminal) = self.errands.remove(&key)
+        {
+            self.calls.printed(terminal, result, out);
             return Outcome::Ignored("answer of the client");
         }
         let method = self.requests.remove(&key);
@@ -1234,6 +1341,7 @@ impl Acp {
                 return Outcome::Ignored("end of a turn again");
             }
             self.use_of(result, &stamp, out);
+            self.air(member("_meta"), &stamp, out);
             self.stop(reason, &stamp, out);
             return Outcome::Mapped;
         }
@@ -1261,6 +1369,8 @@ impl Acp {
         self.sessions.clear();
         self.place = None;
         self.last = None;
+        self.heard = None;
+        self.again = None;
         for flag in [
             &mut self.named,
             &mut self.echoes,

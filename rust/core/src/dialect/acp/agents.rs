@@ -2,8 +2,8 @@
 //! `rawOutput`, read by shape, so that a stream that starts in the middle (no `initialize` answer) is read alike.
 //!
 //! Recorded: claude-agent-acp 0.101 and claude-code-acp 0.16 (Zed), codex-acp 2.6 and 0.16 (Zed), Copilot 1.0.102,
-//! droid 0.215, Gemini CLI 0.61, Kimi Code 2.1, OpenCode 1.18, Qwen Code 0.24. Grok Build 1.0 by its source and samples
-//! of others.
+//! droid 0.215, Gemini CLI 0.61, Kimi Code 2.1, OpenCode 1.18, Qwen Code 0.24. goose and Grok Build 1.0 by their
+//! sources and samples of others.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -102,6 +102,17 @@ static DROID: Agent = Agent {
     whole: true,
     ..PLAIN
 };
+const TOO_LONG: &str = "Context length exceeded: ";
+/// Its loop says the failure of a model call as a message of its own.
+static GOOSE: Agent = Agent {
+    name: "goose",
+    notices: &[
+        ("Ran into this error", Notice::Error),
+        ("Network error: ", Notice::Error),
+        (TOO_LONG, Notice::Error),
+    ],
+    ..PLAIN
+};
 static GEMINI: Agent = Agent {
     name: "gemini",
     notices: &[("[API Error", Notice::Error)],
@@ -136,6 +147,7 @@ static NAMES: &[(&str, &Agent)] = &[
     ("copilot", &COPILOT),
     ("factory", &DROID),
     ("gemini", &GEMINI),
+    ("goose", &GOOSE),
     ("kimi", &KIMI),
     ("opencode", &OPENCODE),
     ("qwen", &QWEN),
@@ -146,6 +158,7 @@ static MARKS: &[(&str, &Agent)] = &[
     ("codex", &CODEX),
     ("terminal_output_delta", &CODEX),
     ("github.com/copilot", &COPILOT),
+    ("goose", &GOOSE),
     ("x.ai/tool", &GROK),
 ];
 
@@ -254,7 +267,14 @@ impl Agent {
         if answer.is_some() {
             return answer;
         }
-        let keys = ["content", "text", "output", "message", "error"];
+        let keys = [
+            "content",
+            "text",
+            "output",
+            "formatted_output",
+            "message",
+            "error",
+        ];
         keys.into_iter().find_map(|key| {
             let value = raw?.get(key)?;
             let value = if value.is_object() {
@@ -323,6 +343,7 @@ pub fn is_refusal(update: Value<'_>) -> bool {
     let code = text(&["rawOutput", "code"]);
     matches!(kind.as_deref(), Some("user-rejected" | "permission-rule"))
         || matches!(code.as_deref(), Some("rejected" | "denied"))
+        || text(&["_meta", "claudeCode", "toolResponse", "decisionReasonType"]).is_some()
 }
 
 /// Whether a structured exit code says that the command failed, and the code. A code that is null says so too.
@@ -356,9 +377,10 @@ pub fn duration_ms(raw: Option<Value<'_>>) -> Option<Number> {
     ))
 }
 
-/// Error classes of claude (`errorKind`), codex (`codexErrorInfo`), Zed's codex and OpenCode (`errorName`) that name a
-/// cap, in lower case and without the underscores in which they differ.
-const LIMITS: [&str; 6] = [
+/// Error classes of claude (`errorKind`), codex (`codexErrorInfo`), Zed's codex and OpenCode (`errorName`) and goose
+/// (`reason`) that name a cap, in lower case and without the underscores in which they differ.
+const LIMITS: [&str; 7] = [
+    "creditsexhausted",
     "maxoutputtokens",
     "usagelimitexceeded",
     "contextwindowexceeded",
@@ -368,7 +390,7 @@ const LIMITS: [&str; 6] = [
 ];
 
 /// Whether an error says that a cap was reached and not that something broke: by its class, or in the words that
-/// Claude Code, Codex and Droid have for it on their own streams.
+/// Claude Code, Codex and Droid have for it on their own streams, and goose here.
 pub fn names_limit(kind: Option<&str>, message: &str) -> bool {
     let class = kind.map(|kind| kind.to_lowercase().replace('_', ""));
     if class.is_some_and(|class| LIMITS.contains(&class.as_str())) {
@@ -378,6 +400,20 @@ pub fn names_limit(kind: Option<&str>, message: &str) -> bool {
     anthropic::is_limit([None, None], message)
         || outcome_of(Some(message), None) == "limit"
         || droid::outcome_of_error(message) == "limit"
+        || message.starts_with(TOO_LONG)
+}
+
+/// What an extension of claude and codex tells JetBrains' clients of a failure of a turn or of the session.
+pub fn failure_of(meta: Option<Value<'_>>) -> Option<Value<'_>> {
+    meta?
+        .path(&["jetbrains", "air", "sessionFailure"])
+        .filter(Value::is_object)
+}
+
+/// Whether it is a cap; a rate that was too high is none: the client may try again.
+pub fn is_spent(failure: Value<'_>) -> bool {
+    failure.text_of("category").as_deref() == Some("limit")
+        && !items(failure.get("actions")).any(|action| action.is_text("retry"))
 }
 
 // -------------------------------------------------------------------- usage
@@ -446,8 +482,15 @@ pub fn session_quota(meta: Option<Value<'_>>) -> Option<Tokens<'static>> {
     })
 }
 
-/// The terminal output that a line of codex brings.
-pub fn output_piece(meta: Option<Value<'_>>) -> Option<Value<'_>> {
-    let piece = filled_object(given(meta?.get("terminal_output_delta")))?;
-    piece.text_of("data").map(|_| piece)
+/// The terminal output that a line of codex or claude brings, and its key: the second where the client says that it has
+/// terminals, as Zed does.
+pub fn output_pieces<'a>(
+    meta: Option<Value<'a>>,
+) -> impl Iterator<Item = (&'static str, Value<'a>)> {
+    ["terminal_output_delta", "terminal_output"]
+        .into_iter()
+        .filter_map(move |key| {
+            let piece = filled_object(given(meta?.get(key)))?;
+            piece.text_of("data").map(|_| (key, piece))
+        })
 }

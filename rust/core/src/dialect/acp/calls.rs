@@ -10,14 +10,24 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{Outcome, filled};
 use super::agents::{self, Agent, UNKNOWN};
-use super::shape::{given, glued, id_of, item_of, items, kind_of, locations_of, status_of};
+use super::shape::{
+    from_base64, given, glued, id_of, item_of, items, kind_of, locations_of, status_of,
+};
 use crate::data::Data;
 use crate::emit::{self, Emitter, Update};
 use crate::event::{Facts, Item, Stamp, State, iso_millis};
 use crate::json::{Text, Value};
+use crate::number::count;
 use crate::tool;
 
 const GUARDIAN: &str = "guardian_assessment:";
+
+/// A terminal of the client in a merged log, or of version 2, which calls show as their content.
+#[derive(Default, Deserialize, Serialize)]
+struct Terminal {
+    output: Vec<u8>,
+    exit_code: Option<i64>,
+}
 
 /// What is kept of a call while later lines may add to it.
 #[derive(Default, Deserialize, Serialize)]
@@ -33,6 +43,8 @@ struct Call {
     /// Its output so far, until the result.
     output: String,
     has_output: bool,
+    /// Ids of the terminals that it shows.
+    terminals: Vec<String>,
     /// The harness's own record of the result was told.
     structured: bool,
     closed: bool,
@@ -144,6 +156,8 @@ pub struct Calls {
     tasks: Vec<(String, bool)>,
     /// Id of a sub-agent (Copilot, Kiro): its call.
     agents: HashMap<String, String>,
+    /// By id, until the result of their call.
+    terminals: HashMap<String, Terminal>,
     /// Session of a sub-agent: its call, or the session again.
     pub children: HashMap<String, String>,
 }
@@ -372,7 +386,8 @@ impl Calls {
         };
         let raw_input = told.raw_input();
         self.take_input(id, &mut call, raw_input);
-        let status = status(&call, told);
+        take_terminals(&mut call, told, out);
+        let status = self.status(&call, told);
         let (blocks, odd) = told.content();
         stamp.extra.clear();
         if odd {
@@ -415,7 +430,9 @@ impl Calls {
         let (raw_input, mut raw) = (told.raw_input(), told.raw_output());
         let meta = told.get("_meta");
         self.take_input(id, &mut call, raw_input);
-        let status = status(&call, told).filter(|_| !call.closed);
+        take_terminals(&mut call, told, out);
+        let status = self.status(&call, told).filter(|_| !call.closed);
+        let exit_code = self.exit(&call, told).1;
         let done = matches!(status, Some("completed" | "failed"));
         let name = told.name(agent, id, false);
         if let Some(name) = &name {
@@ -431,16 +448,16 @@ impl Calls {
         if odd {
             stamp.extra.push(("content".into(), told.wire_content()));
         }
-        if let Some(piece) = agents::output_piece(meta).filter(|_| !call.closed) {
+        for (key, piece) in agents::output_pieces(meta).filter(|_| !call.closed) {
             let data = piece.text_of("data").unwrap_or_default();
             call.output.push_str(&out.clean(data));
             call.has_output = true;
             if !done {
-                let key = "terminal_output_delta".into();
-                stamp.extra.push((key, piece.into()));
+                stamp.extra.push((key.into(), piece.into()));
             }
         }
         if done {
+            self.take_output(&mut call);
             blocks = result(agent, &mut call, blocks, raw);
         } else if blocks.is_empty() && status == Some("in_progress") && input.is_map() {
             // diffs that only the arguments show
@@ -466,7 +483,7 @@ impl Calls {
                 input: raw_input.map(Data::Wire),
                 name,
                 kind: kind_of(told.get("kind")),
-                exit_code: told.failed_exit().1,
+                exit_code,
                 duration_ms: agents::duration_ms(raw),
                 no_result: !done,
                 ..Facts::default()
@@ -475,7 +492,8 @@ impl Calls {
         };
         out.update(update, stamp);
         if done {
-            self.close(id, &mut call, told, status == Some("failed"), out);
+            let failed = status == Some("failed");
+            self.close(id, &mut call, told, failed, exit_code.is_some(), out);
         }
         self.calls.insert(id.to_owned(), call);
         Outcome::Mapped
@@ -501,10 +519,10 @@ impl Calls {
         call: &mut Call,
         told: Told<'_>,
         failed: bool,
+        ran: bool,
         out: &mut Emitter<'_>,
     ) {
         call.closed = true;
-        let ran = told.failed_exit().1.is_some();
         if self.refused.iter().any(|other| other == id) {
             if !failed || ran {
                 self.allow(id);
@@ -515,13 +533,96 @@ impl Calls {
         self.tasks.retain(|(task, _)| task != id);
         out.commit(Some(id)); // the thread of its sub-agent
     }
+
+    /// The status as it is: a command that failed did not complete, nor did a tool that does not exist.
+    fn status(&self, call: &Call, told: Told<'_>) -> Option<&'static str> {
+        match status_of(told.get("status")) {
+            Some("completed") if call.invalid || self.exit(call, told).0 => Some("failed"),
+            status => status,
+        }
+    }
+
+    /// Whether an exit code says that the command failed, and the code.
+    fn exit(&self, call: &Call, told: Told<'_>) -> (bool, Option<i64>) {
+        let (failed, code) = told.failed_exit();
+        if failed || code.is_some() {
+            return (failed, code);
+        }
+        let shown = call
+            .terminals
+            .iter()
+            .filter_map(|id| self.terminals.get(id));
+        let code = shown.filter_map(|terminal| terminal.exit_code).next();
+        (code.is_some_and(|code| code != 0), code)
+    }
+
+    /// What its terminals show, where nothing else tells it.
+    fn take_output(&mut self, call: &mut Call) {
+        let fresh = call.output.is_empty();
+        for id in &call.terminals {
+            if let Some(terminal) = self.terminals.remove(id)
+                && fresh
+            {
+                call.output
+                    .push_str(&String::from_utf8_lossy(&terminal.output));
+            }
+        }
+    }
+
+    /// The client answers what runs in a terminal of its own has printed, or how it ended.
+    pub fn printed(
+        &mut self,
+        terminal: Option<String>,
+        told: Option<Value<'_>>,
+        out: &mut Emitter<'_>,
+    ) {
+        let (Some(id), Some(told)) = (terminal.filter(|id| !id.is_empty()), told) else {
+            return;
+        };
+        let output = told.text_of("output");
+        let code = count(told.get("exitCode"));
+        let code = code.or_else(|| count(told.path(&["exitStatus", "exitCode"])));
+        if output.is_none() && code.is_none() {
+            return;
+        }
+        let kept = self.terminals.entry(id).or_default();
+        if let Some(output) = output {
+            kept.output = out.clean(output).as_bytes().to_vec();
+        }
+        kept.exit_code = code.or(kept.exit_code);
+    }
+
+    /// Version 2: what runs in a terminal has printed something, or has ended.
+    pub fn terminal(&mut self, kind: &str, update: Value<'_>, out: &mut Emitter<'_>) {
+        let id = id_of(update.get("terminalId"), out);
+        let Some(id) = id.filter(|id| !id.is_empty()) else {
+            return;
+        };
+        let kept = self.terminals.entry(id).or_default();
+        if kind == "terminal_output_chunk" {
+            kept.output.extend(from_base64(update.get("data")));
+        } else if let Some(output) = update.get("output") {
+            kept.output = from_base64(output.get("data")); // all of it so far
+        }
+        let code = count(update.path(&["exitStatus", "exitCode"]));
+        kept.exit_code = code.or(kept.exit_code);
+    }
 }
 
-/// The status as it is: a command that failed did not complete, nor did a tool that does not exist.
-fn status(call: &Call, told: Told<'_>) -> Option<&'static str> {
-    match status_of(told.get("status")) {
-        Some("completed") if call.invalid || told.failed_exit().0 => Some("failed"),
-        status => status,
+fn take_terminals(call: &mut Call, told: Told<'_>, out: &mut Emitter<'_>) {
+    let content = told.get("content");
+    let chunk = match told.part {
+        Part::ContentChunk => told.update.get("content"),
+        _ => None,
+    };
+    for item in items(content).chain(chunk) {
+        if item.text_of("type").as_deref() == Some("terminal")
+            && let Some(id) = id_of(item.get("terminalId"), out)
+            && !id.is_empty()
+            && !call.terminals.contains(&id)
+        {
+            call.terminals.push(id);
+        }
     }
 }
 

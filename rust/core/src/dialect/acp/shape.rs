@@ -149,6 +149,38 @@ pub fn item_of(item: Value<'_>) -> Option<Item<'_>> {
     }
 }
 
+/// The bytes of a string in base64; none if it is not.
+pub fn from_base64(data: Option<Value<'_>>) -> Vec<u8> {
+    let Some(data) = data.and_then(|data| data.text()) else {
+        return Vec::new();
+    };
+    let sextet = |byte: u8| match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let digits = data.trim_end_matches('=').as_bytes();
+    if data.len() % 4 != 0 || data.len() - digits.len() > 2 {
+        return Vec::new();
+    }
+    let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
+    for four in digits.chunks(4) {
+        let mut bits = 0;
+        for place in 0..4 {
+            let Some(six) = four.get(place).map_or(Some(0), |digit| sextet(*digit)) else {
+                return Vec::new();
+            };
+            bits = bits << 6 | u32::from(six);
+        }
+        let [_, three @ ..] = bits.to_be_bytes();
+        bytes.extend_from_slice(&three[..four.len() * 3 / 4]);
+    }
+    bytes
+}
+
 /// Paths, with a line only if it can be one: lines count from 1, and some agents print 0 for none.
 pub fn locations_of(list: Option<Value<'_>>) -> Vec<Location<'_>> {
     items(list)
@@ -167,7 +199,12 @@ pub fn model_of(result: Option<Value<'_>>) -> Option<Text<'_>> {
     let named = result.path(&["models", "currentModelId"]);
     named.and_then(|model| model.text()).or_else(|| {
         items(result.get("configOptions"))
-            .filter(|option| option.text_of("id").as_deref() == Some("model"))
+            .filter(|option| {
+                let names = ["id", "configId", "category"];
+                names
+                    .into_iter()
+                    .any(|name| option.text_of(name).as_deref() == Some("model"))
+            })
             .find_map(|option| option.text_of("currentValue"))
     })
 }
