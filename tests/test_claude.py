@@ -183,6 +183,17 @@ def test_a_record_that_comes_again_is_told_once() -> None:
     assert (run.texts, len(run.tool_calls)) == (["One."], 1)
 
 
+def test_a_result_that_comes_again_is_told_once() -> None:
+    end = result("Hi.", uuid="u-9", usage=USAGE)
+    run = headrace.reduce(lines(init(), said(text("Hi.")), end, end)).to_dict()
+    once = headrace.reduce(lines(init(), said(text("Hi.")), end)).to_dict()
+    told = ("texts", "usage", "cost_usd", "messages", "verdict")
+    assert {key: run[key] for key in told} == {key: once[key] for key in told}
+    turns = init(), said(text("Hi.")), end, init(), said(text("Hi."), message_id="msg_2"), end
+    again = headrace.reduce(lines(*turns))
+    assert (again.texts, again.verdict.outcome) == (["Hi.", "Hi."], "completed")
+
+
 def test_a_message_whose_start_was_lost_is_told_once() -> None:
     lost = [
         record

@@ -277,6 +277,7 @@ class Mapper:
         self.before: dict[str, list[Part]] = {}  # records of the message before this one, which may still be taken back
         self.plan = anthropic.Plan()
         self.running = False  # a turn is open
+        self.ended: str | None = None  # the uuid of the last result
         self.said: list[str] = []  # the main agent's last texts that no result repeated yet
         self.told: list[str] = []  # the last texts of sub-agents and of the harness
         self.error: str | None = None  # the last error of the turn
@@ -542,6 +543,10 @@ class Mapper:
         if not self.running and NO_TURN in as_list(value.get("errors")):
             self.out.error(NO_TURN, stamp, fatal=False, notice=True)
             return None
+        uuid = anthropic.kept(value.get("uuid"))
+        if not self.running and uuid and uuid == self.ended:
+            return AGAIN
+        self.ended = uuid
         self.out.session_state(stamp, sessionId=stamp.session_id)
         stamp.extra = anthropic.extra_of(value, "stop_reason")
         self._remember(None)

@@ -431,6 +431,8 @@ struct Claude {
     plan: Plan,
     /// A turn is open.
     running: bool,
+    /// The uuid of the last result.
+    ended: Option<String>,
     /// The main agent's last texts that no result repeated yet.
     said: Vec<String>,
     /// The last texts of sub-agents and of the harness.
@@ -934,6 +936,11 @@ impl Claude {
             out.notice(NO_TURN, &stamp);
             return Outcome::Mapped;
         }
+        let uuid = filled(value.text_of("uuid")).map(Text::into_string);
+        if !self.running && uuid.is_some() && uuid == self.ended {
+            return AGAIN;
+        }
+        self.ended = uuid;
         out.session_state(&[("sessionId", stamp.session_id.clone())], &stamp);
         stamp.extra = anthropic::extra_of(value, "stop_reason");
         self.remember(None, out);
