@@ -235,6 +235,18 @@ def test_a_text_in_whose_middle_the_stream_broke_off_ends_as_in_the_file() -> No
     assert {"verdict", "texts[0]", "final_text", "messages[1].text"} <= run.sources.keys()
 
 
+def test_a_sub_agents_file_says_nothing_for_a_run_that_broke_off_before_its_call() -> None:
+    stream = LIVE["claude/old-2.0.77-tools"]
+    start = b"".join(read(stream.path).splitlines(keepends=True)[:2])
+    main, *agents = sorted(files_of(stream), key=lambda path: "agent" in path.name)
+    assert len(agents) == 3
+    alone = headrace.reduce(start, transcript=main)
+    for files in ([main, *agents], [*agents, main]):
+        run = headrace.reduce(start, transcript=files)
+        assert (run.final_text, run.texts, run.usage.calls) == (alone.final_text, alone.texts, alone.usage.calls)
+    assert headrace.reduce(start, transcript=agents).verdict.outcome == "incomplete"
+
+
 def test_claude_sub_agents_and_true_output_tokens() -> None:
     run = fused("claude/plan")
     assert run.subagents[0]["texts"][-1].startswith("Scout")
