@@ -6,6 +6,7 @@ import errno
 import gzip
 import json
 import os
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -290,6 +291,26 @@ def test_a_resumed_claude_session_without_increments_counts_as_its_version_does(
     for name in ("prompt_tokens", "cost_usd"):
         expected = totals[1][name] + (0 if restores else totals[0][name])
         assert usage.total[name] == pytest.approx(expected)
+
+
+def test_the_calls_of_a_stream_that_a_forks_file_tells_count_once(tmp_path: Path) -> None:
+    stream = RECORDINGS / "claude" / "tools.jsonl.gz"
+    session = headrace.reduce(stream).session_id
+    assert session is not None
+    fork = tmp_path / "fork.jsonl"
+    copied = told("claude/tools.session.jsonl").replace(session.encode(), session[:-4].encode() + b"0000")
+    fork.write_bytes(b"".join(line for line in copied.splitlines(keepends=True) if b'"cost-state"' not in line))
+    alone = sums(stream)
+    assert headrace.usage([stream, fork]).total == alone
+    assert headrace.usage([fork, stream]).total == alone
+
+
+def test_the_order_of_files_makes_no_difference() -> None:
+    files = sorted((RECORDINGS / "claude").glob("[b-p]*.jsonl.gz"))
+    totals = sums(*files)
+    for seed in range(3):
+        random.Random(seed).shuffle(files)
+        assert headrace.usage(files).total == totals
 
 
 def test_a_resumed_qwen_session_begins_with_what_it_had_used(tmp_path: Path) -> None:

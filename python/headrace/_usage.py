@@ -208,6 +208,7 @@ class _Books:
         self.kept: list[Entry] = []
         self.dropped: list[Entry] = []
         self.home: dict[int, _File] = {}  # of each call, by its identity
+        self.instead: dict[int, Entry] = {}  # what counts for a call that does not
 
     def close(self) -> Usage:
         self.home = {id(call): file for file in self.files for call in file.calls}
@@ -227,6 +228,12 @@ class _Books:
     def _apart(self, call: Entry, other: Entry) -> bool:
         """Two files, or two runs, tell them."""
         return self.home[id(call)] is not self.home[id(other)]
+
+    def _counted(self, call: Entry) -> Entry:
+        """The call itself, or what counts for it."""
+        while id(call) in self.instead:
+            call = self.instead[id(call)]
+        return call
 
     def _drop(self, entry: Entry, why: str, of: Entry | _File) -> None:
         path = of.path if isinstance(of, _File) else of["path"]
@@ -276,6 +283,7 @@ class _Books:
                 kept.append(call)
             else:
                 self._drop(call, why, first)
+                self.instead[id(call)] = first
         return kept
 
     def _told_by_session(self, calls: list[Entry]) -> list[Entry]:
@@ -302,6 +310,7 @@ class _Books:
                 partners.remove(same)
                 gone.add(id(call))
                 self._drop(call, why, same)
+                self.instead[id(call)] = same
         return gone
 
     def _told_by_file(self, files: list[_File], calls: list[Entry]) -> list[Entry]:
@@ -331,7 +340,12 @@ class _Books:
         for file in files:
             if file.total is not None:
                 groups.setdefault(file.session or file, []).append(file)
-        agents = {file.session for file in files if file.harness in _WITH_AGENTS and file.session}
+        counted = {id(call) for call in calls}
+        of_session: dict[str | None, list[Entry]] = {}
+        for file in files:
+            for call in file.calls:
+                of_session.setdefault(call["session"], []).append(call)
+        agents = sorted({file.session for file in files if file.harness in _WITH_AGENTS and file.session})
         delegated: dict[str | _File, bytes] = {}
         for file in files:
             if file.session:
@@ -341,12 +355,20 @@ class _Books:
             # a stream's total is that of its process; a session file's may go beyond what the file tells
             group = [file for file in told if not file.stored] or [file for file in told if not file.calls] or told
             group = self._last_totals(group)
-            sessions = {name} | {agent for agent in agents if agent.encode() in delegated.get(name, b"")}
+            sessions = [
+                name,
+                *(agent for agent in agents if agent != name and agent.encode() in delegated.get(name, b"")),
+            ]
+            told_calls = [
+                call for session in sessions if isinstance(session, str) for call in of_session.get(session, ())
+            ]
+            # a session may change its id on the way
+            told_calls += [call for file in group for call in file.calls if _is_main(call)]
+            # also those that count in another session, such as a fork
             known = [
                 call
-                for call in calls
-                # a session may change its id on the way
-                if call["session"] in sessions or (self.home[id(call)] in group and _is_main(call))
+                for call in {id(call): call for call in map(self._counted, told_calls)}.values()
+                if id(call) in counted
             ]
             totals = [file.total for file in group if file.total is not None]
             rest = _beyond(totals, known)
