@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import re
@@ -219,6 +220,31 @@ def test_only_the_turns_of_the_stream_count() -> None:
     run = fused("codex/twoturns-3")
     assert run.usage["calls"]["prompt_tokens"] == 4004
     assert run.usage["run"]["prompt_tokens"] == 10010  # as the harness prints it, over the whole thread
+
+
+def test_a_text_in_whose_middle_the_stream_broke_off_ends_as_in_the_file() -> None:
+    folder = RECORDINGS / "claude"
+    lines = gzip.decompress((folder / "large.jsonl.gz").read_bytes()).splitlines(keepends=True)
+    file = folder / "large.session.jsonl.gz"
+    whole = headrace.reduce(b"".join(lines), transcript=file)
+    broken = headrace.reduce(b"".join(lines[: len(lines) // 2]))
+    run = headrace.reduce(b"".join(lines[: len(lines) // 2]), transcript=file)
+    assert 0 < len(broken.final_text) < len(whole.final_text)
+    assert (run.verdict.outcome, run.final_text, run.texts) == ("completed", whole.final_text, whole.texts)
+    assert [(m["role"], m["text"]) for m in run.messages] == [(m["role"], m["text"]) for m in whole.messages]
+    assert {"verdict", "texts[0]", "final_text", "messages[1].text"} <= run.sources.keys()
+
+
+def test_a_sub_agents_file_says_nothing_for_a_run_that_broke_off_before_its_call() -> None:
+    stream = LIVE["claude/old-2.0.77-tools"]
+    start = b"".join(read(stream.path).splitlines(keepends=True)[:2])
+    main, *agents = sorted(files_of(stream), key=lambda path: "agent" in path.name)
+    assert len(agents) == 3
+    alone = headrace.reduce(start, transcript=main)
+    for files in ([main, *agents], [*agents, main]):
+        run = headrace.reduce(start, transcript=files)
+        assert (run.final_text, run.texts, run.usage.calls) == (alone.final_text, alone.texts, alone.usage.calls)
+    assert headrace.reduce(start, transcript=agents).verdict.outcome == "incomplete"
 
 
 def test_claude_sub_agents_and_true_output_tokens() -> None:

@@ -6,6 +6,7 @@ import errno
 import gzip
 import json
 import os
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,139 @@ def test_a_codex_fork_does_not_count_its_parents_calls_again(restamped: bool, tm
     sessions = [run.session_id for run in headrace.runs(parent + fork + parent)]
     assert len(sessions) == 3
     assert sessions[0] == sessions[2] != sessions[1]
+
+
+def told(*names: str) -> bytes:
+    return b"".join(gzip.decompress((RECORDINGS / f"{name}.gz").read_bytes()) for name in names)
+
+
+def sums(*files: Path) -> dict[str, Any]:
+    total = headrace.usage(files).total
+    return {name: number if number is None else pytest.approx(number) for name, number in total.items()}
+
+
+def test_runs_that_one_file_holds_count_like_files_of_their_own(tmp_path: Path) -> None:
+    names = ["claude/tools", "claude/compact", "gemini/tools", "gemini/plan", "pi/tools", "codex/tools", "codex/denied"]
+    names += ["qwen/tools", "droid/tools", "opencode/tools", "acp-claude/tools", "evosci/tools", "minicode/success"]
+    apart = [RECORDINGS / f"{name}.jsonl.gz" for name in names]
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(told(*(f"{name}.jsonl" for name in names)))
+    assert headrace.usage(log).total == sums(*apart)
+    assert headrace.usage([*apart, log]).total == sums(*apart)
+    usage = headrace.usage(log)
+    assert usage.files == [(str(log), "claude")]
+    assert set(usage.by("dialect")) == set(headrace.usage(apart).by("dialect"))
+    lines = log.read_bytes().splitlines()
+    calls = [entry for entry in usage.entries if entry["harness"] == "pi"]
+    assert calls
+    for entry in calls:
+        assert entry["message_id"].encode() in lines[entry["line"] - 1]
+
+
+@pytest.mark.parametrize("name", ["claude/tools", "qwen/tools", "gemini/tools", "acp-claude/tools", "evosci/tools"])
+def test_a_copy_in_other_bytes_counts_once(name: str, tmp_path: Path) -> None:
+    data = told(f"{name}.jsonl")
+    files = [tmp_path / f"{number}.jsonl" for number in range(3)]
+    files[0].write_bytes(data)
+    files[1].write_bytes(data + b"\n")
+    files[2].write_bytes(data.replace(b"\n", b"\r\n"))
+    alone = headrace.usage(files[0]).total
+    for order in (files, files[::-1]):
+        usage = headrace.usage(order)
+        assert usage.total == alone
+        assert {entry["why"] for entry in usage.dropped} <= {"a copy of the file", "another file goes on from this one"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "claude/bg_shell.jsonl",
+        "qwen/inputjson.jsonl",
+        "pi/compact-threshold.jsonl",
+        "codex/v098-appserver-tools.jsonl",
+        "claude/tools.session.jsonl",
+        "opencode/twoturns.sqlite-rows.jsonl",
+        "copilot/twoturns.session.jsonl",
+    ],
+)
+def test_a_copy_that_was_made_before_the_end_adds_nothing(name: str, tmp_path: Path) -> None:
+    lines = told(name).splitlines(keepends=True)
+    whole, early = tmp_path / "whole.jsonl", tmp_path / "early.jsonl"
+    whole.write_bytes(b"".join(lines))
+    alone = sums(whole)
+    for end in range(1, len(lines), max(1, len(lines) // 12)):
+        early.write_bytes(b"".join(lines[:end]))
+        assert headrace.usage([whole, early]).total == alone
+        assert headrace.usage([early, whole]).total == alone
+
+
+def test_what_a_resumed_or_forked_claude_session_spent_counts_once() -> None:
+    """Since 2.1.277 its price goes on with the session's; `model_usage_since_last_result` is what the process used."""
+    names = ("twoturns_1", "twoturns_2_resume", "twoturns_3_fork")
+    files = [RECORDINGS / "claude" / f"{name}.jsonl.gz" for name in names]
+    last = headrace.reduce(files[2]).cost_usd
+    assert last is not None
+    for order in (files, files[::-1]):
+        total = headrace.usage(order).total
+        assert (total["calls"], total["prompt_tokens"], total["completion_tokens"]) == (3, 8076, 66)
+        assert total["cost_usd"] == pytest.approx(last)
+
+
+@pytest.mark.parametrize(("version", "restores"), [("2.1.276", False), ("2.1.278", True)])
+def test_a_resumed_claude_session_without_increments_counts_as_its_version_does(
+    version: str, restores: bool, tmp_path: Path
+) -> None:
+    files = []
+    for name in ("twoturns_1", "twoturns_2_resume"):
+        records = [json.loads(line) for line in told(f"claude/{name}.jsonl").splitlines()]
+        for record in records:
+            record.pop("model_usage_since_last_result", None)
+            if "claude_code_version" in record:
+                record["claude_code_version"] = version
+        files.append(tmp_path / f"{name}.jsonl")
+        files[-1].write_text("".join(json.dumps(record) + "\n" for record in records))
+    totals = [headrace.reduce(file).usage["run"] for file in files]
+    usage = headrace.usage(files)
+    for name in ("prompt_tokens", "cost_usd"):
+        expected = totals[1][name] + (0 if restores else totals[0][name])
+        assert usage.total[name] == pytest.approx(expected)
+
+
+def test_the_calls_of_a_stream_that_a_forks_file_tells_count_once(tmp_path: Path) -> None:
+    stream = RECORDINGS / "claude" / "tools.jsonl.gz"
+    session = headrace.reduce(stream).session_id
+    assert session is not None
+    fork = tmp_path / "fork.jsonl"
+    copied = told("claude/tools.session.jsonl").replace(session.encode(), session[:-4].encode() + b"0000")
+    fork.write_bytes(b"".join(line for line in copied.splitlines(keepends=True) if b'"cost-state"' not in line))
+    alone = sums(stream)
+    assert headrace.usage([stream, fork]).total == alone
+    assert headrace.usage([fork, stream]).total == alone
+
+
+def test_the_order_of_files_makes_no_difference() -> None:
+    files = sorted((RECORDINGS / "claude").glob("[b-p]*.jsonl.gz"))
+    totals = sums(*files)
+    for seed in range(3):
+        random.Random(seed).shuffle(files)
+        assert headrace.usage(files).total == totals
+
+
+def test_a_resumed_qwen_session_begins_with_what_it_had_used(tmp_path: Path) -> None:
+    files = [RECORDINGS / "qwen" / f"{name}.jsonl.gz" for name in ("twoturns", "twoturns2", "twoturns2.session")]
+    for given in (files, files[:2], files[1::-1], files[2:]):
+        total = headrace.usage(given).total
+        assert (total["calls"], total["prompt_tokens"], total["completion_tokens"]) == (3, 6006, 66)
+
+
+def test_an_opencode_fork_costs_what_it_did_itself(tmp_path: Path) -> None:
+    """A fork copies messages under new ids, with their times, and its row has the price of all."""
+    parent, fork = tmp_path / "parent.jsonl", tmp_path / "fork.jsonl"
+    parent.write_bytes(told("opencode/twoturns.sqlite-rows.jsonl"))
+    fork.write_bytes(re.sub(rb"(ses|msg|prt)_[0-9a-z]{4}", rb"\1_33ff", parent.read_bytes()))
+    assert headrace.reduce(fork).session_id != headrace.reduce(parent).session_id
+    assert headrace.usage([parent, fork]).total == sums(parent)
+    assert headrace.usage([fork, parent]).total == sums(parent)
 
 
 def test_files_of_no_dialect_are_passed_over(tmp_path: Path) -> None:

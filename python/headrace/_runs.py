@@ -10,7 +10,7 @@ from . import _backend
 from .errors import MalformedLine
 from .result import Run, last_run_of
 
-__all__ = ["Start", "split"]
+__all__ = ["Start", "engines", "split"]
 
 Start = tuple[int, int]  # line and offset of the first byte of a run in its source
 
@@ -23,11 +23,17 @@ def split(chunks: Generator[Any, None, None], options: dict[str, Any], source: s
 
     ``source`` is what messages call it.
     """
+    for engine, start in engines(chunks, options, source):
+        yield last_run_of(engine, start=start)
+
+
+def engines(chunks: Generator[Any, None, None], options: dict[str, Any], source: str) -> Iterator[tuple[Any, Start]]:
+    """As `split`: the engines that have read the runs, and where those begin."""
     with closing(chunks):  # the file, however the reading ends
-        yield from _split(chunks, options, source)
+        yield from _engines(chunks, options, source)
 
 
-def _split(chunks: Iterator[Any], options: dict[str, Any], source: str) -> Iterator[Run]:
+def _engines(chunks: Iterator[Any], options: dict[str, Any], source: str) -> Iterator[tuple[Any, Start]]:
     limit: int = options["max_line_bytes"]
     borders = _backend.Borders(dialect=options["dialect"], max_line_bytes=limit, source=source)
     options = {**options, "source": source}
@@ -97,7 +103,7 @@ def _placed(start: Start) -> Iterator[None]:
         raise MalformedLine(line, offset, error.reason, error.source) from None
 
 
-def _closed(engine: Any, start: Start) -> Run:
+def _closed(engine: Any, start: Start) -> tuple[Any, Start]:
     with _placed(start):
         engine.close()
-    return last_run_of(engine, start=start)
+    return engine, start

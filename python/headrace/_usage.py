@@ -1,8 +1,8 @@
 """What many files say was spent, each model call once.
 
 The same call stands in several files when a stream and its session file are both kept, when a session was resumed,
-forked or copied, and when a sub-agent has a file of its own. What is counted once, and why, is written down for every
-entry that is left out.
+forked or copied, and when a sub-agent has a file of its own; and one file may hold many runs. What is counted once, and
+why, is written down for every entry that is left out.
 """
 
 from __future__ import annotations
@@ -15,33 +15,46 @@ from typing import Any
 
 from . import _backend
 from ._drift import files_under
+from ._runs import engines
 from ._sum import add_up
 from .dump import dumps
 from .errors import SourceError
+from .pure.frame import DEFAULT_MAX_LINE_BYTES
+from .pure.source import chunks
 from .result import COUNTERS, Estimate, Usage
+from .transcripts import File
 
 __all__ = ["estimate_of", "gather"]
 
 PathLike = str | os.PathLike[str]
 Entry = dict[str, Any]
 
-_RUNNING = ("codex", "droid")  # their totals go on over a resumed session
+_RUNNING = ("codex", "droid", "qwen")  # their totals go on over a resumed session
+_CLAUDE_RESTORES = (2, 1, 277)  # since then a resumed process of Claude Code begins with the session's totals
 _WITH_AGENTS = ("gemini",)  # their totals include sub-agents, whose files are sessions of their own
 _OWN_KEYS = ("pi",)  # numbers its messages: its keys name no call outside of the file
 _MIN_ID = 8  # a shorter id proves nothing
 
 _MIN_CALLS = 3  # fewer different calls may agree by chance
+_RECORDS = ("event_bytes", "ignored_bytes", "unknown_bytes")
 
 _STORED = ("-transcript", "-rollout", "-chat", "-wire", "-context", "-export", "-session")
 
 
 class _File:
-    """What one file says."""
+    """What one file says, or one of the runs in it."""
 
     def __init__(
-        self, path: str, dialect: str, run: dict[str, Any], ledger: list[Entry], models: list[Entry] | None = None
+        self,
+        path: str,
+        dialect: str,
+        run: dict[str, Any],
+        ledger: list[Entry],
+        models: list[Entry] | None = None,
+        line: int = 1,
     ) -> None:
         self.path = path
+        self.line = line  # at which it begins
         self.dialect = dialect
         self.stored = dialect.endswith(_STORED)
         self.harness = dialect.partition("-")[0]
@@ -50,6 +63,14 @@ class _File:
         self.model: str | None = run["model"]
         self.total: dict[str, Any] | None = run["usage"]["run"]
         self.models = models or []  # the harness's own total of each
+        self.version: str | None = run["version"]
+        self.apart = False  # the price goes on over a resumed or forked session, what the models used does not
+        costs = [total["cost_usd"] for total in self.models]
+        if self.total is not None and self.total["cost_usd"] is not None and costs and None not in costs:
+            own = add_up(costs)
+            if abs(own - self.total["cost_usd"]) > 1e-9:
+                self.apart = True
+                self.total = {**self.total, "cost_usd": own}
         self.calls = [self._entry("call", row, row) for row in ledger]
         times = [row["timestamp"] for row in ledger] + [
             call[key] for call in run["tool_calls"] for key in ("started_at", "ended_at")
@@ -61,14 +82,14 @@ class _File:
             self.delegated = b"".join(
                 dumps(call["raw_output"]) for call in run["tool_calls"] if call["kind"] == "think"
             )
-        self.digest = blake2b(dumps(run)).digest()
+        self.digest = blake2b(dumps([_facts(run), [_facts(row) for row in ledger]])).digest()
 
     def _entry(self, kind: str, counters: Entry, row: Entry) -> Entry:
         time = row["timestamp"]
         return {
             "kind": kind,
             "path": self.path,
-            "line": row["line"],
+            "line": row["line"] and row["line"] + self.line - 1,
             "dialect": self.dialect,
             "harness": self.harness,
             "session": row["session_id"] or self.session,
@@ -118,14 +139,11 @@ def gather(
     books = _Books()
     for file in found.values():
         try:
-            read = _read(file)
+            books.files += _read(file)
         except SourceError as error:
             if unread is None:
                 raise
             unread(error)
-            continue
-        if read is not None:
-            books.files.append(read)
     usage = books.close()
     if estimate:
         from ._prices import estimated
@@ -143,20 +161,43 @@ def estimate_of(run: dict[str, Any], ledger: list[Entry], models: list[Entry]) -
     return estimated(books.close().entries)
 
 
-def _read(path: Path) -> _File | None:
-    engine = _backend.Engine(kinds=())
-    engine.attach_path(path)
-    engine.drain_source()
-    run = engine.run()
-    if run["dialect"] is not None:
-        return _File(str(path), run["dialect"], run, engine.ledger(), engine.printed_models())
-    if ".settings.json" in path.name:  # where Droid keeps a session's tokens
-        from .transcripts import File
-
+def _read(path: Path) -> list[_File]:
+    """The runs in a file: what wrote it may have gone on in it with another session."""
+    blocks, name = chunks(path)
+    options = {"max_line_bytes": DEFAULT_MAX_LINE_BYTES, "dialect": None, "on_malformed": None}
+    found = [_told(path, engine, start[0]) for engine, start in engines(blocks, options, name)]
+    read = [file for file in found if file is not None]
+    if len(read) > 1 and {file.dialect for file in read} == {"codex-rollout"}:
+        # a fork may have its parent's header anywhere in the history that it copied
+        engine = _backend.Engine(kinds=())
+        engine.attach_path(path)
+        engine.drain_source()
+        whole = _told(path, engine)
+        return [] if whole is None else [whole]
+    if not read and ".settings.json" in path.name:  # where Droid keeps a session's tokens
         settings = File(path)
         if settings.dialect is not None:
-            return _File(str(path), settings.dialect, settings.run, [])
-    return None
+            read.append(_File(str(path), settings.dialect, settings.run, []))
+    return read
+
+
+def _told(path: Path, engine: Any, line: int = 1) -> _File | None:
+    run = engine.run()
+    if run["dialect"] is None:
+        return None
+    return _File(str(path), run["dialect"], run, engine.ledger(), engine.printed_models(), line)
+
+
+def _facts(value: dict[str, Any]) -> dict[str, Any]:
+    """What a run or a model call says, wherever it stands."""
+    told = {key: fact for key, fact in value.items() if key not in ("line", "offset", "report")}
+    if "report" in value:
+        for key in ("messages", "errors"):
+            told[key] = [_facts(fact) for fact in value[key]]
+        told["verdict"] = {key: fact for key, fact in value["verdict"].items() if key != "evidence"}
+        if value["session_id"] is None:  # two runs may come to the same: their records are as long
+            told["report"] = {key: size for key, size in value["report"].items() if key in _RECORDS}
+    return told
 
 
 class _Books:
@@ -166,17 +207,33 @@ class _Books:
         self.files: list[_File] = []
         self.kept: list[Entry] = []
         self.dropped: list[Entry] = []
+        self.home: dict[int, _File] = {}  # of each call, by its identity
+        self.instead: dict[int, Entry] = {}  # what counts for a call that does not
 
     def close(self) -> Usage:
-        files = self._copies()
+        self.home = {id(call): file for file in self.files for call in file.calls}
+        files = self._wholes(self._copies())
         calls = [call for file in files for call in file.calls]
         calls = self._once(calls, _by_id, "the same model call")
         calls = self._once(calls, _by_time, "a replay: the same time, model and counts")
         calls = self._told_by_file(files, self._told_by_session(calls))
         self.kept = calls + self._rests(files, calls)
-        order = {file.path: at for at, file in enumerate(self.files)}
-        self.kept.sort(key=lambda entry: order[entry["path"]])
-        return Usage(self.kept, self.dropped, [(file.path, file.dialect) for file in self.files])
+        order = {file: at for at, file in enumerate(self.files)}
+        self.kept.sort(key=lambda entry: order[self.home[id(entry)]])
+        read: dict[str, str] = {}
+        for file in self.files:
+            read.setdefault(file.path, file.dialect)
+        return Usage(self.kept, self.dropped, list(read.items()))
+
+    def _apart(self, call: Entry, other: Entry) -> bool:
+        """Two files, or two runs, tell them."""
+        return self.home[id(call)] is not self.home[id(other)]
+
+    def _counted(self, call: Entry) -> Entry:
+        """The call itself, or what counts for it."""
+        while id(call) in self.instead:
+            call = self.instead[id(call)]
+        return call
 
     def _drop(self, entry: Entry, why: str, of: Entry | _File) -> None:
         path = of.path if isinstance(of, _File) else of["path"]
@@ -188,10 +245,27 @@ class _Books:
         for file in self.files:
             first = known.setdefault(file.digest, file)
             if first is not file:
-                rest = _beyond([file.total] if file.total else [], file.calls)
-                for entry in [*file.calls, *([file.entry(rest)] if rest else [])]:
-                    self._drop(entry, "a copy of the file", first)
+                self._drop_file(file, "a copy of the file", first)
         return list(known.values())
+
+    def _wholes(self, files: list[_File]) -> list[_File]:
+        """The files without streams that another one begins with: a copy that was cut, or made before the end."""
+        begun: dict[Any, list[_File]] = {}
+        for file in sorted(files, key=lambda file: (len(file.calls), *_size(file)), reverse=True):
+            if not file.stored and file.calls:
+                alike = begun.setdefault((file.dialect, file.session, _mark(file.calls[0])), [])
+                whole = next((other for other in alike if _begins(other, file)), None)
+                if whole is None:
+                    alike.append(file)
+                else:
+                    self._drop_file(file, "another file goes on from this one", whole)
+                    files = [other for other in files if other is not file]
+        return files
+
+    def _drop_file(self, file: _File, why: str, of: _File) -> None:
+        rest = _beyond([file.total] if file.total else [], file.calls)
+        for entry in [*file.calls, *([file.entry(rest)] if rest else [])]:
+            self._drop(entry, why, of)
 
     def _once(self, calls: list[Entry], name_of: Callable[[Entry], Any], why: str) -> list[Entry]:
         """Of calls with one name in several files the copy that says most: the main loop's, then the largest."""
@@ -200,15 +274,16 @@ class _Books:
             name = name_of(call)
             if name is not None:
                 known = best.get(name)
-                if known is None or (known["path"] != call["path"] and _rank(call) > _rank(known)):
+                if known is None or (self._apart(known, call) and _rank(call) > _rank(known)):
                     best[name] = call
         kept = []
         for call in calls:
             first = best.get(name_of(call))
-            if first is None or first is call or first["path"] == call["path"]:
+            if first is None or not self._apart(first, call):
                 kept.append(call)
             else:
                 self._drop(call, why, first)
+                self.instead[id(call)] = first
         return kept
 
     def _told_by_session(self, calls: list[Entry]) -> list[Entry]:
@@ -230,17 +305,18 @@ class _Books:
         gone = set()
         for call in calls:
             partners = told.get(_counts(call), []) if call["session"] else []
-            same = next((other for other in partners if other["path"] != call["path"]), None)
+            same = next((other for other in partners if self._apart(other, call)), None)
             if same is not None:
                 partners.remove(same)
                 gone.add(id(call))
                 self._drop(call, why, same)
+                self.instead[id(call)] = same
         return gone
 
     def _told_by_file(self, files: list[_File], calls: list[Entry]) -> list[Entry]:
         """Without the calls of old streams that print no session id, where one session file tells them all."""
         for file in files:
-            mine = [call for call in calls if call["path"] == file.path]
+            mine = [call for call in calls if self.home[id(call)] is file]
             if file.stored or file.session or len({_counts(call) for call in mine}) < _MIN_CALLS:
                 continue
             for other in files:
@@ -253,41 +329,65 @@ class _Books:
                         continue
                     for call in mine:
                         self._drop(call, "a session file tells all calls of this stream", other)
-                    calls = [call for call in calls if call["path"] != file.path]
+                    calls = [call for call in calls if self.home[id(call)] is not file]
                     file.session = other.session
                     break
         return calls
 
     def _rests(self, files: list[_File], calls: list[Entry]) -> list[Entry]:
         """What the harnesses' own totals have beyond all calls that are told of the same session."""
-        groups: dict[str, list[_File]] = {}
+        groups: dict[str | _File, list[_File]] = {}
         for file in files:
             if file.total is not None:
-                groups.setdefault(file.session or file.path, []).append(file)
-        agents = {file.session for file in files if file.harness in _WITH_AGENTS and file.session}
-        delegated: dict[str | None, bytes] = {}
+                groups.setdefault(file.session or file, []).append(file)
+        counted = {id(call) for call in calls}
+        of_session: dict[str | None, list[Entry]] = {}
         for file in files:
-            delegated[file.session] = delegated.get(file.session, b"") + file.delegated
+            for call in file.calls:
+                of_session.setdefault(call["session"], []).append(call)
+        agents = sorted({file.session for file in files if file.harness in _WITH_AGENTS and file.session})
+        delegated: dict[str | _File, bytes] = {}
+        for file in files:
+            if file.session:
+                delegated[file.session] = delegated.get(file.session, b"") + file.delegated
         rests = []
         for name, told in groups.items():
             # a stream's total is that of its process; a session file's may go beyond what the file tells
             group = [file for file in told if not file.stored] or [file for file in told if not file.calls] or told
             group = self._last_totals(group)
-            sessions = {name} | {agent for agent in agents if agent.encode() in delegated.get(name, b"")}
-            known = [call for call in calls if call["session"] in sessions or call["path"] == name]
+            sessions = [
+                name,
+                *(agent for agent in agents if agent != name and agent.encode() in delegated.get(name, b"")),
+            ]
+            told_calls = [
+                call for session in sessions if isinstance(session, str) for call in of_session.get(session, ())
+            ]
+            # a session may change its id on the way
+            told_calls += [call for file in group for call in file.calls if _is_main(call)]
+            # also those that count in another session, such as a fork
+            known = [
+                call
+                for call in {id(call): call for call in map(self._counted, told_calls)}.values()
+                if id(call) in counted
+            ]
             totals = [file.total for file in group if file.total is not None]
             rest = _beyond(totals, known)
             if rest is not None and group[0].stored and group[0].calls:
-                rest = {**dict.fromkeys(COUNTERS), "cost_usd": rest["cost_usd"]} if rest["cost_usd"] else None
+                # a fork's total has the calls that it copied, which count where they were made
+                own = _beyond(totals, group[0].calls)
+                cost = min(rest["cost_usd"] or 0, own["cost_usd"] or 0) if own else 0
+                rest = {**dict.fromkeys(COUNTERS), "cost_usd": cost} if cost else None
             if rest is not None:
-                rests.extend(group[-1].entries(rest, known) if len(group) == 1 else [group[-1].entry(rest)])
+                more = group[-1].entries(rest, known) if len(group) == 1 else [group[-1].entry(rest)]
+                self.home.update((id(entry), group[-1]) for entry in more)
+                rests.extend(more)
             self._drop_told(group, known, rest)
         return rests
 
     def _drop_told(self, group: list[_File], known: list[Entry], rest: Entry | None) -> None:
         """Writes down what totals have beyond the calls of their own files, if other files tell it."""
         for file in group:
-            other = next((call for call in known if call["path"] != file.path), None)
+            other = next((call for call in known if self.home[id(call)] is not file), None)
             own = _beyond([file.total] if file.total else [], file.calls)
             if own is None or other is None:
                 continue
@@ -299,13 +399,15 @@ class _Books:
                 self._drop(file.entry(more), "another file tells these calls", other)
 
     def _last_totals(self, group: list[_File]) -> list[_File]:
-        """Of totals that go on over a resumed session only the last, which is the largest."""
-        if group[0].harness not in _RUNNING:
+        """Of totals that go on over a resumed session, and of those that session files have, only the last, which is
+        the largest."""
+        if not (group[0].harness in _RUNNING or group[0].stored or all(map(_goes_on, group))):
             return group
         last = max(group, key=_size)
         for file in group:
-            if file is not last and file.total is not None:
-                self._drop(file.entry(file.total), "a later total of the same session includes it", last)
+            own = _beyond([file.total] if file.total else [], file.calls)
+            if file is not last and own is not None:
+                self._drop(file.entry(own), "a later total of the same session includes it", last)
         return [last]
 
 
@@ -336,13 +438,35 @@ def _is_main(call: Entry) -> bool:
     return call["parent"] is None and not call["side"]
 
 
-def _rank(call: Entry) -> tuple[bool, int, bool]:
-    return not call["side"], call["completion_tokens"] or 0, _stored(call)
+def _mark(call: Entry) -> Any:
+    return _by_id(call) or _counts(call)
 
 
-def _size(file: _File) -> int:
+def _begins(whole: _File, part: _File) -> bool:
+    """Whether the calls of one are the first ones of the other, and more than chance."""
+    sure = part.session or any(_by_id(call) for call in part.calls)
+    if not sure and len({_counts(call) for call in part.calls}) < _MIN_CALLS:
+        return False
+    return [_mark(call) for call in part.calls] == [_mark(call) for call in whole.calls[: len(part.calls)]]
+
+
+def _goes_on(file: _File) -> bool:
+    """Whether the total of a stream has what earlier processes of its session used."""
+    if file.dialect != "claude" or file.apart:
+        return False
+    numbers = (file.version or "").split(".")[:3]
+    return all(map(str.isdecimal, numbers)) and tuple(map(int, numbers)) >= _CLAUDE_RESTORES
+
+
+def _rank(call: Entry) -> tuple[bool, int, bool, int, float]:
+    told = call["cached_tokens"] or 0, call["cost_usd"] or 0.0
+    return not call["side"], call["completion_tokens"] or 0, _stored(call), *told
+
+
+def _size(file: _File) -> tuple[int, float]:
     total = file.total or {}
-    return (total.get("prompt_tokens") or 0) + (total.get("completion_tokens") or 0)
+    tokens = (total.get("prompt_tokens") or 0) + (total.get("completion_tokens") or 0)
+    return tokens, total.get("cost_usd") or 0.0
 
 
 def _bare(model: str | None) -> str | None:

@@ -134,6 +134,8 @@ class _Fusion:
             self._set("verdict", copied(told["verdict"]), part)
         if run["verdict"]["outcome"] in _FAILURES and not run["errors"] and told["errors"]:
             self._set("errors", [dict(error) for error in told["errors"]], part)
+        if open_end:
+            self._end_text(part)
         shown = len(run["texts"])
         lost: list[str] = told["texts"][shown:] if open_end and told["texts"][:shown] == run["texts"] else []
         for at, text in enumerate(lost, shown):
@@ -142,6 +144,24 @@ class _Fusion:
         if lost:
             self._set("final_text", lost[-1], part)
         return lost
+
+    def _end_text(self, part: Part) -> None:
+        """The rest of a text in whose middle the stream broke off."""
+        texts, told = self.run["texts"], part.run["texts"][: len(self.run["texts"])]
+        if len(told) < len(texts) or not texts or told[:-1] != texts[:-1]:
+            return
+        begun, whole = texts[-1], told[-1]
+        if whole == begun or not whole.startswith(begun):
+            return
+        texts[-1] = whole
+        self.sources[f"texts[{len(texts) - 1}]"] = part.source
+        if self.run["final_text"] == begun:
+            self._set("final_text", whole, part)
+        for item in reversed(self.messages):
+            message = item.facts
+            if (message["role"], message["text"], message["parent"]) == ("assistant", begun, None):
+                item.take("text", whole, part.source)
+                break
 
     # ------------------------------------------------------------ calls
 

@@ -244,7 +244,8 @@ def fuse_files(stream: Stream, files: list[File]) -> tuple[Facts, dict[str, Fact
         if any(file.data == other.data for other in files[:at]):
             continue
         _same_harness(stream, file)
-        if _parent(file, run["session_id"], run["tool_calls"], set()) is None and _is_main(run, file, diffs):
+        started = _is_side(file) or _parent(file, run["session_id"], run["tool_calls"], set()) is not None
+        if not started and _is_main(run, file, diffs):
             parts.append(file.cut_to(run, diffs))
         else:
             waiting.append(file)
@@ -255,12 +256,22 @@ def fuse_files(stream: Stream, files: list[File]) -> tuple[Facts, dict[str, Fact
         if not any(owners):
             owners = [_stray(stream, file) for file in waiting]
         if not any(owners):
-            raise _mismatch(stream, waiting[0])
+            side = next((file for file in waiting if _is_side(file) and _is_main(run, file, diffs)), None)
+            if side is None:
+                raise _mismatch(stream, waiting[0])
+            waiting.remove(side)  # no call is known to have started it: it tells nothing of the run
+            parts.append(Part(side.run, side.name, side.dialect, side.diffs(side.run), sure=False))
+            continue
         file, owner = next(pair for pair in zip(waiting, owners, strict=True) if pair[1] is not None)
         waiting.remove(file)
         taken.add(owner)
         parts.append(Part(file.run, file.name, file.dialect, file.diffs(file.run), parent=owner))
     return fuse(run, diffs, parts)
+
+
+def _is_side(file: File) -> bool:
+    """Claude Code marks what a sub-agent does, in a file of its own too."""
+    return file.dialect == "claude-transcript" and b'"isSidechain":true' in file.data.partition(b"\n")[0]
 
 
 def _is_main(run: Facts, file: File, diffs: list[list[Facts]]) -> bool:
