@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
+from headrace import _backend
 from headrace.errors import SourceError
 from headrace.pure import source
 
@@ -207,3 +208,51 @@ def test_a_run_does_not_keep_its_file_open(tmp_path: Path) -> None:
     assert run.dialect == "pi"
     assert path.name not in Path("/proc/self/maps").read_text()
     assert path.name not in "".join(str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.exists())
+
+
+def test_what_reads_run_by_run_needs_nothing_to_decompress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)  # the extension brings its own
+    said = b'{"type": "text", "content": "a"}\n' * 1000 + b'{"type": "done", "content": "", "response": ""}\n'
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(zst(said))
+    (run,) = headrace.runs(path)
+    assert (run.texts, run.report.bytes) == (["a" * 1000], len(said))
+    assert headrace.usage(path).files == [(str(path), "evosci")]
+
+
+WAYS = [source.decompress, _backend.decompress]
+
+
+@pytest.mark.parametrize("decompress", WAYS)
+@pytest.mark.parametrize("packed", ["gzip", "zstd"])
+def test_chunks_are_decompressed_up_to_the_damage(packed: str, decompress: Any) -> None:
+    whole, cut = PACKED[packed], PACKED[packed][:-20]
+    for size in (1, 100, len(whole)):
+        assert b"".join(decompress(pieces(whole, size), "a.gz")) == STREAM
+        chunks, out = decompress(pieces(cut, size), "a.gz"), list[bytes]()
+        with pytest.raises(SourceError, match=f"a.gz: the {packed} data ends inside a compressed frame"):
+            out.extend(chunks)
+        assert out
+        assert STREAM.startswith(b"".join(out))
+        assert next(chunks, None) is None
+
+
+@pytest.mark.parametrize("decompress", WAYS)
+def test_chunks_that_nobody_wants_any_more_are_closed(decompress: Any) -> None:
+    closed = []
+
+    def give() -> Iterator[bytes]:
+        try:
+            yield b"plain"
+            raise ZeroDivisionError
+        finally:
+            closed.append(True)
+
+    chunks = decompress(give(), "x")
+    assert next(chunks) == b"plain"
+    with pytest.raises(ZeroDivisionError):
+        next(chunks)
+    chunks = decompress(give(), "x")
+    next(chunks)
+    chunks.close()
+    assert closed == [True, True]

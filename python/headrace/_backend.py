@@ -2,7 +2,8 @@
 
 ``HEADRACE_BACKEND=native`` or ``python`` forces one; otherwise the native one is taken if it can be imported. Both have
 the same classes: ``Engine`` (bytes -> event dicts and run), ``Reader`` (bytes -> records), ``Borders`` (bytes -> where
-runs begin), ``Intake`` (drains pipes) and ``Each`` (what is there already -> ``async for``).
+runs begin), ``decompress`` (chunks -> chunks), ``Intake`` (drains pipes) and ``Each`` (what is there already ->
+``async for``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-__all__ = ["Borders", "Each", "Engine", "Intake", "Reader", "Record", "Tap", "backend", "dialects"]
+__all__ = ["Borders", "Each", "Engine", "Intake", "Reader", "Record", "Tap", "backend", "decompress", "dialects"]
 
 _WANTED = os.environ.get("HEADRACE_BACKEND", "")
 if _WANTED not in ("", "native", "python"):
@@ -23,7 +24,7 @@ backend: Literal["native", "python"] = "python"
 if _WANTED != "python":
     try:
         from ._native import DIALECTS as dialects
-        from ._native import Borders, Each, Engine, Intake, Reader, Record, Tap
+        from ._native import Borders, Each, Engine, Intake, Reader, Record, Tap, decompress
 
         backend = "native"
     except ImportError as error:
@@ -43,3 +44,4 @@ if backend == "python" and not TYPE_CHECKING:
     from .pure.engine import DIALECTS as dialects
     from .pure.engine import Engine, Reader, Record
     from .pure.intake import Each, Intake, Tap
+    from .pure.source import decompress

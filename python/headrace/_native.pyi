@@ -251,6 +251,19 @@ class Loan:
     def fileno(self) -> int:
         """Readable when the stream has something, or is over."""
 
+class decompress:
+    """The chunks of an iterator as they are, or decompressed when they begin as gzip or zstd does.
+
+    Raises:
+        SourceError: the data is corrupt, or cut; after what could be read.
+    """
+
+    def __init__(self, chunks: Iterator[Buffer], name: str) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> bytes: ...
+    def close(self) -> None:
+        """Lets go of the iterator."""
+
 class Each:
     """``async for`` over the items of a deque, without a coroutine for each; awaits what ``following`` gives when it is
     empty. Nothing is taken before it is awaited."""

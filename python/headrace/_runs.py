@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ _SLICE = 1 << 20  # how much of a chunk is looked at before runs are given
 _SPARE = 2 << 20  # what borders may hold back besides one line
 
 
-def split(chunks: Generator[Any, None, None], options: dict[str, Any], source: str) -> Iterator[Run]:
+def split(chunks: _backend.decompress, options: dict[str, Any], source: str) -> Iterator[Run]:
     """The runs of a source, each as soon as it is certain that the next one has begun.
 
     ``source`` is what messages call it.
@@ -27,7 +27,7 @@ def split(chunks: Generator[Any, None, None], options: dict[str, Any], source: s
         yield last_run_of(engine, start=start)
 
 
-def engines(chunks: Generator[Any, None, None], options: dict[str, Any], source: str) -> Iterator[tuple[Any, Start]]:
+def engines(chunks: _backend.decompress, options: dict[str, Any], source: str) -> Iterator[tuple[Any, Start]]:
     """As `split`: the engines that have read the runs, and where those begin."""
     with closing(chunks):  # the file, however the reading ends
         yield from _engines(chunks, options, source)

@@ -20,7 +20,7 @@ from ._sum import add_up
 from .dump import dumps
 from .errors import SourceError
 from .pure.frame import DEFAULT_MAX_LINE_BYTES
-from .pure.source import chunks
+from .pure.source import open_chunks
 from .result import COUNTERS, Estimate, Usage
 from .transcripts import File
 
@@ -163,9 +163,11 @@ def estimate_of(run: dict[str, Any], ledger: list[Entry], models: list[Entry]) -
 
 def _read(path: Path) -> list[_File]:
     """The runs in a file: what wrote it may have gone on in it with another session."""
-    blocks, name = chunks(path)
+    blocks, name = open_chunks(path)
     options = {"max_line_bytes": DEFAULT_MAX_LINE_BYTES, "dialect": None, "on_malformed": None}
-    found = [_told(path, engine, start[0]) for engine, start in engines(blocks, options, name)]
+    found = [
+        _told(path, engine, start[0]) for engine, start in engines(_backend.decompress(blocks, name), options, name)
+    ]
     read = [file for file in found if file is not None]
     if len(read) > 1 and {file.dialect for file in read} == {"codex-rollout"}:
         # a fork may have its parent's header anywhere in the history that it copied

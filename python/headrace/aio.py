@@ -474,7 +474,7 @@ def aevents(
 
 def _chunks(source: Any, intake: _backend.Intake | None) -> tuple[AsyncIterator[Any], str]:
     """The chunks of a source, and a name for it in messages."""
-    from .pure.source import chunks
+    from .pure.source import open_chunks
 
     if isinstance(source, asyncio.subprocess.Process):
         if source.stdout is None:
@@ -492,8 +492,8 @@ def _chunks(source: Any, intake: _backend.Intake | None) -> tuple[AsyncIterator[
         descriptor, name = _descriptor(source)
     if descriptor >= 0:
         return _Drained(descriptor, name, intake), name
-    blocks, name = chunks(source)
-    return _stepwise(blocks), name
+    blocks, name = open_chunks(source)
+    return _stepwise(_backend.decompress(blocks, name)), name
 
 
 def _descriptor(source: Any) -> tuple[int, str]:

@@ -435,7 +435,7 @@ def runs(
     [('thread-1', (1, 0)), ('thread-2', (2, 52))]
     """
     from ._runs import split
-    from .pure.source import chunks
+    from .pure.source import open_chunks
 
     options = {
         "dialect": dialect,
@@ -444,8 +444,8 @@ def runs(
         "max_result_bytes": max_result_bytes,
         "on_malformed": on_malformed,
     }
-    blocks, name = chunks(source)
-    return split(blocks, options, name)
+    blocks, name = open_chunks(source)
+    return split(_backend.decompress(blocks, name), options, name)
 
 
 def usage(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, estimate: bool = False) -> Usage:

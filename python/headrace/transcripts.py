@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
-from . import _backend
+from . import _backend, api
 from .errors import MismatchedTranscript
 from .fuse import Facts, Part, fuse, match_calls
-from .pure.source import chunks
+from .pure.source import open_chunks
 
 __all__ = ["KINDS", "File", "Stream", "fuse_files"]
 
@@ -47,8 +47,8 @@ class File(Stream):
     """A session file, held in memory: it may have to be cut to the turns that a stream shows."""
 
     def __init__(self, source: Any, max_result_bytes: int | None = None) -> None:
-        blocks, name = chunks(source)
-        self.data = b"".join(blocks)
+        blocks, name = open_chunks(source)
+        self.data = b"".join(_backend.decompress(blocks, name))
         self._max_result_bytes = max_result_bytes
         engine = self._engine(None)
         engine.attach_chunks(iter([self.data]), name)
@@ -271,7 +271,8 @@ def fuse_files(stream: Stream, files: list[File]) -> tuple[Facts, dict[str, Fact
 
 def _is_side(file: File) -> bool:
     """Claude Code marks what a sub-agent does, in a file of its own too."""
-    return file.dialect == "claude-transcript" and b'"isSidechain":true' in file.data.partition(b"\n")[0]
+    first = next(api.records(file.data), None)
+    return file.dialect == "claude-transcript" and first is not None and first.get("isSidechain") is True
 
 
 def _is_main(run: Facts, file: File, diffs: list[list[Facts]]) -> bool:

@@ -4,6 +4,7 @@
 //! that was attached. What users see (`headrace.events`, `Run`, ...) is Python, shared with the pure backend.
 
 mod borders;
+mod decompress;
 mod each;
 mod early;
 mod engine;
@@ -28,6 +29,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<borders::Borders>()?;
+    module.add_class::<decompress::Decompress>()?;
     module.add_class::<each::Each>()?;
     module.add_class::<engine::Engine>()?;
     module.add_class::<record::Reader>()?;
