@@ -773,6 +773,87 @@ def test_kiro_marks_what_its_sub_agents_do(engine: Any) -> None:
     assert (agent["name"], agent["texts"], agent["tool_calls"]) == ("poet", ["A rose."], ["c"])
 
 
+# ---------------------------------------------------------------- calls that are none
+
+
+def test_a_compaction_that_is_shown_as_a_call_is_a_compaction(engine: Any) -> None:
+    """codex and claude mark it, for JetBrains' clients in an extension and there maybe on the first line only."""
+    told = {"version": 1}
+    for meta in ({"contextCompaction": told}, {"jetbrains": {"air": {"contextCompaction": told}}}):
+        shown = update("tool_call", toolCallId="k", kind="think", title="Compact", status="in_progress", _meta=meta)
+        over = update("tool_call_update", toolCallId="k", status="completed")
+        events, run = read(engine, hello("claude"), NEW, says("A"), shown, over, says("B"), END)
+        compactions = [(state["phase"], state.get("success")) for state in states(events, "compaction")]
+        assert compactions == [("start", None), ("end", True)]
+        assert (run["tool_calls"], run["verdict"]["outcome"]) == ([], "completed")
+    why = {"jetbrains": {"air": {"contextCompaction": {**told, "error": "too small"}}}}
+    broken = update("tool_call_update", toolCallId="k", status="failed", _meta=why)
+    events, _ = read(engine, hello("claude"), NEW, shown, broken, END)
+    assert [state.get("message") for state in states(events, "compaction")] == [None, "too small"]
+
+
+def test_an_mcp_server_that_did_not_start_is_no_call_of_the_agent(engine: Any) -> None:
+    text = {"type": "content", "content": {"type": "text", "text": "MCP server `db` failed to start"}}
+    failed = update("tool_call", toolCallId="mcp_startup.db", title="mcp__db__startup", status="failed", content=[text])
+    events, run = read(engine, hello("@agentclientprotocol/codex-acp"), NEW, failed)
+    assert (run["tool_calls"], states(events, "turn")) == ([], [])
+    assert [event["update"]["message"] for event in events if event["update"]["sessionUpdate"] == "error"] == [
+        "MCP server `db` failed to start"
+    ]
+    _, run = read(engine, hello("@agentclientprotocol/codex-acp"), NEW, failed, says("Hi", messageId="m"), END)
+    assert run["verdict"]["outcome"] == "completed"
+
+
+def test_what_codex_guardian_decided_is_known_without_its_record(engine: Any) -> None:
+    """For JetBrains' clients codex leaves `rawOutput` and the call's id out."""
+
+    def review(kind: str, status: str, says: str) -> dict[str, Any]:
+        content = [{"type": "content", "content": {"type": "text", "text": f"Status: {says}\nRisk: high"}}]
+        return update(kind, toolCallId="guardian_assessment:r", status=status, content=content)
+
+    begin = review("tool_call", "in_progress", "In progress")
+    for status, words, decision, outcome in (
+        ("failed", "Denied", "denied", "denied"),
+        ("failed", "Timed out", "timedOut", "completed"),
+        ("completed", "Approved", "approved", "completed"),
+    ):
+        end = review("tool_call_update", status, words)
+        events, run = read(engine, hello("@agentclientprotocol/codex-acp"), NEW, begin, end, END)
+        assert [(state["phase"], state.get("decision")) for state in states(events, "approval")] == [
+            ("requested", None),
+            ("settled", decision),
+        ]
+        assert (run["verdict"]["outcome"], run["tool_calls"]) == (outcome, [])
+
+
+def test_a_sign_of_life_of_a_tool_is_not_its_result(engine: Any) -> None:
+    """claude-agent-acp says in `toolResponse` how long a tool has been running."""
+    beat = {"claudeCode": {"toolName": "mcp__a__b", "toolResponse": {"elapsedTimeSeconds": 3}}}
+    stream = [hello("claude"), NEW, update("tool_call", toolCallId="c", status="pending", title="b")]
+    stream += [update("tool_call_update", toolCallId="c", status="in_progress", _meta=beat)]
+    done = update("tool_call_update", toolCallId="c", status="completed", rawOutput=[{"type": "text", "text": "ok"}])
+    events, run = read(engine, *stream, done, END)
+    outputs = [event["update"].get("rawOutput") for event in events if "rawOutput" in event["update"]]
+    assert outputs == [[{"type": "text", "text": "ok"}]]
+    assert run["tool_calls"][0]["ok"] is True
+
+
+def test_what_a_session_of_version_2_tells_when_it_is_resumed_is_no_news(engine: Any) -> None:
+    """Its answer comes behind the history and names no session."""
+    history = [update("user_message", messageId="u", content=[]), says("Fix it", "user_message_chunk", messageId="u")]
+    history += [says("Fixed.", messageId="m")]
+    prompt = update("user_message", messageId="u2", content=[{"type": "text", "text": "And now?"}])
+    live = [prompt, update("state_update", state="running"), answer(2, messageId="u2"), says("Done.", messageId="m2")]
+    live += [update("state_update", state="idle", stopReason="end_turn")]
+    for told in (history, []):
+        events, run = read(engine, hello("claude", version=2), *told, answer(1, configOptions=[]), *live)
+        assert [state["phase"] for state in states(events, "turn")] == ["start", "end"]
+        assert [
+            event["update"]["content"]["text"] for event in events if event["update"]["sessionUpdate"] == ev.USER
+        ] == ["And now?"]
+        assert (run["texts"], run["verdict"]["outcome"]) == (["Done."], "completed")
+
+
 # ---------------------------------------------------------------- Grok Build
 
 

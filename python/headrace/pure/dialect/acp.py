@@ -32,6 +32,7 @@ from .acp_shape import (
     CLIENT_METHODS,
     EXTENSIONS,
     block_of,
+    content_of,
     error_text,
     id_of,
     info_of,
@@ -40,6 +41,7 @@ from .acp_shape import (
     model_of,
     request_id,
     sequence,
+    shown_text,
     text_of,
     version_of,
 )
@@ -93,6 +95,8 @@ OF_SUBAGENTS = frozenset(
         "tool_call_update",
     }
 )
+#: codex: ids of "calls" that say that an MCP server did not start
+MCP_STARTUP = "mcp_startup."
 #: version 2: a whole message, that chunks may go on with
 MESSAGES = {"agent_message": ev.MESSAGE, "agent_thought": ev.THOUGHT, "user_message": ev.USER}
 
@@ -171,6 +175,7 @@ class Mapper:
         self.unfinished = False  # it ended with calls still at work: its updates are not over
         self.echoes = False  # the agent prints the user's messages live
         self.replay = False
+        self.resumed = False  # version 2: the answer to session/resume was there, which names no session
         self.failure = False  # the harness has said, as a chunk, why this turn fails
         self.system_error = False  # codex: the thread is broken
         self.limit = False  # and a cap is the reason
@@ -409,6 +414,8 @@ class Mapper:
         unopened = not self.running and not self.ended and self.initialized and not self.sessions
         if self.version == 1 and not self.echoes and (self.ended or unopened):
             self.replay = True  # nobody prints live prompts but agents that did so in their first turn
+        elif self.version > 1 and unopened and not self.resumed:
+            self.replay = True  # all print live prompts, but none before the session is there
         if self.replay:
             return "replay"
         self.echoes = True
@@ -517,6 +524,11 @@ class Mapper:
         call_id = id_of(self.out, update.get("toolCallId"))
         if not call_id:
             return UNKNOWN
+        if call_id.startswith(MCP_STARTUP):
+            return self._unstarted(update, stamp)
+        compaction = acp_agents.compaction_of(mapping(update.get("_meta")))
+        if compaction is not None or call_id in self.calls.compactions:
+            return self._compacts(call_id, update, mapping(compaction), stamp)
         if self.replay:
             return self.calls.again(call_id, update, stamp)
         if self.calls.is_new(kind, call_id):
@@ -525,6 +537,31 @@ class Mapper:
         if self.agent == "grok" and stamp.parent is None and update.get("status") in ("completed", "failed"):
             self.out.commit(None)  # a retry goes back to here
         return outcome
+
+    def _unstarted(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
+        """codex says as a failed call that an MCP server did not start."""
+        text = next(filter(None, map(shown_text, content_of(update.get("content"))[0])), None)
+        if text is None:
+            return "start of MCP servers"
+        self.out.error(text, stamp, fatal=False, notice=True)
+        return None
+
+    def _compacts(self, call_id: str, update: dict[str, Any], told: dict[str, Any], stamp: Stamp) -> Outcome:
+        """claude and codex show a compaction as a call; only its first line may be marked."""
+        if self.replay:
+            return "replay"
+        status = text_of(update.get("status"))
+        if status in ("completed", "failed"):
+            if call_id in self.calls.compactions:
+                self.calls.compactions.remove(call_id)
+            message = text_of(told.get("error"))
+            self.out.state("compaction", stamp, phase="end", success=status == "completed", message=message)
+            return None
+        if status is None or call_id in self.calls.compactions:
+            return "compaction"
+        self.calls.compactions.append(call_id)
+        self.out.state("compaction", stamp, phase="start")
+        return None
 
     def _opens(self, stamp: Stamp) -> None:
         """A new call: if it is the main agent's, a turn is running."""
@@ -762,6 +799,7 @@ class Mapper:
             self.calls.printed(self.errands.pop(key), result)
             return "answer of the client"
         method = self.requests.pop(key, None)
+        self.resumed = self.resumed or self.replay or "configOptions" in result
         self.replay = self.replay and method is not None and method not in FATAL_REQUESTS
         if isinstance(error, dict):
             other = count(error.get("code")) in OTHER_ERRORS and method != PROMPT
@@ -809,7 +847,7 @@ class Mapper:
         self.out.next_turn()
         self.out.another_run(Stamp())
         self.calls = Calls(self.out, NAME)
-        self.named = self.echoes = False
+        self.named = self.echoes = self.resumed = False
         self.running = self.ended = self.unfinished = False
         self.failure = self.system_error = self.limit = self.called_off = self.told = False
         self.sessions.clear()

@@ -258,6 +258,15 @@ def names_limit(kind: Any, message: str) -> bool:
     )
 
 
+def compaction_of(meta: dict[str, Any]) -> dict[str, Any] | None:
+    """What marks a "call" of claude and codex that is a compaction; JetBrains' clients find it in their extension."""
+    for holder in (meta, mapping(mapping(meta.get("jetbrains")).get("air"))):
+        told = holder.get("contextCompaction")
+        if isinstance(told, dict):
+            return told
+    return None
+
+
 def failure_of(meta: dict[str, Any]) -> dict[str, Any]:
     """What an extension of claude and codex tells JetBrains' clients of a failure of a turn or of the session."""
     return mapping(mapping(mapping(meta.get("jetbrains")).get("air")).get("sessionFailure"))

@@ -29,6 +29,13 @@ from .acp_shape import (
 )
 
 GUARDIAN = "guardian_assessment:"
+#: what its review says first: for JetBrains' clients codex leaves the structured record out
+REVIEWS = {
+    "Status: Approved": "approved",
+    "Status: Denied": "denied",
+    "Status: Aborted": "aborted",
+    "Status: Timed out": "timedOut",
+}
 
 
 class Terminal:
@@ -82,6 +89,7 @@ class Calls:
         self.agents: dict[str, str] = {}  # id of a sub-agent (Copilot, Kiro): its call
         self.terminals: dict[str, Terminal] = {}  # by id, until the result of their call
         self.children: dict[str, str] = {}  # session of a sub-agent: its call, or the session again
+        self.compactions: list[str] = []  # ids of "calls" that are compactions under way
 
     def begin(self) -> None:
         """A turn begins."""
@@ -103,7 +111,7 @@ class Calls:
     def tell(self, kind: str, call_id: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """A line that tells of a call."""
         if call_id.startswith(GUARDIAN):
-            return self._guardian(update, stamp)
+            return self._guardian(call_id, update, stamp)
         if self.is_new(kind, call_id):
             return self._open(call_id, update, stamp)
         call = self.calls[call_id]
@@ -193,15 +201,18 @@ class Calls:
 
     # ------------------------------------------------------------ inside
 
-    def _guardian(self, update: dict[str, Any], stamp: Stamp) -> Outcome:
+    def _guardian(self, call_id: str, update: dict[str, Any], stamp: Stamp) -> Outcome:
         """Codex has a model of its own review a call in place of a person: no call of the agent, but an approval."""
         raw = mapping(update.get("rawOutput"))
         target = id_of(self.out, raw.get("targetItemId")) or id_of(
             self.out, mapping(update.get("rawInput")).get("targetItemId")
         )
         decision = text_of(mapping(raw.get("review")).get("status"))
-        if decision == "denied" and target is not None:
-            self.refused.append(target)
+        if decision is None:
+            shown = next(filter(None, map(shown_text, content_of(update.get("content"))[0])), "")
+            decision = REVIEWS.get(shown.partition("\n")[0])
+        if decision == "denied":
+            self.refused.append(call_id if target is None else target)
         phase = "requested" if decision is None else "settled"
         self.out.state("approval", stamp, phase=phase, toolCallId=target, decision=decision)
         return None
@@ -258,6 +269,8 @@ class Calls:
         elif not blocks and status == "in_progress" and isinstance(raw_input, dict):
             blocks = tool.describe(self.dialect, call.name, raw_input).content  # diffs that only the arguments show
         response = mapping(meta.get("claudeCode")).get("toolResponse")
+        if "elapsedTimeSeconds" in mapping(response):  # a sign of life while the tool runs
+            response = None
         if response is not None:  # Claude's own record of the result; the adapter's is only its text
             raw, call.structured = response, True
         elif call.structured:

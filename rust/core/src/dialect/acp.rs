@@ -91,6 +91,8 @@ const GROK_UPDATES: [&str; 7] = [
     "retry_state",
     "turn_completed",
 ];
+/// codex: ids of "calls" that say that an MCP server did not start.
+const MCP_STARTUP: &str = "mcp_startup.";
 const IGNORED_UPDATES: &[(&str, &str)] = &[
     ("available_commands_update", "commands"),
     ("current_mode_update", "session options"),
@@ -271,6 +273,8 @@ struct Acp {
     /// The agent prints the user's messages live.
     echoes: bool,
     replay: bool,
+    /// Version 2: the answer to session/resume was there, which names no session.
+    resumed: bool,
     /// The harness has said, as a chunk, why this turn fails.
     failure: bool,
     /// codex: the thread is broken.
@@ -313,6 +317,7 @@ impl Default for Acp {
             unfinished: false,
             echoes: false,
             replay: false,
+            resumed: false,
             failure: false,
             system_error: false,
             limit: false,
@@ -724,6 +729,8 @@ impl Acp {
         let unopened = !self.running && !self.ended && self.initialized && self.sessions.is_empty();
         if self.version == 1 && !self.echoes && (self.ended || unopened) {
             self.replay = true; // nobody prints live prompts but agents that did so in their first turn
+        } else if self.version > 1 && unopened && !self.resumed {
+            self.replay = true; // all print live prompts, but none before the session is there
         }
         if self.replay {
             return Some("replay");
@@ -899,6 +906,18 @@ impl Acp {
             return Outcome::Unknown;
         };
         let told = Told::by(kind, update);
+        if id.starts_with(MCP_STARTUP) {
+            // codex says as a failed call that an MCP server did not start
+            let Some(text) = told.first_text() else {
+                return Outcome::Ignored("start of MCP servers");
+            };
+            out.notice(text, stamp);
+            return Outcome::Mapped;
+        }
+        let compaction = agents::compaction_of(told.get("_meta"));
+        if compaction.is_some() || self.calls.compactions.contains(&id) {
+            return self.compacts(id, told, compaction, stamp, out);
+        }
         if self.replay {
             return self.calls.again(&id, told, stamp, out);
         }
@@ -913,6 +932,37 @@ impl Acp {
             out.commit(None); // a retry goes back to here
         }
         outcome
+    }
+
+    /// claude and codex show a compaction as a call; only its first line may be marked.
+    fn compacts(
+        &mut self,
+        id: String,
+        told: Told<'_>,
+        mark: Option<Value<'_>>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
+        if self.replay {
+            return Outcome::Ignored("replay");
+        }
+        let state = State::new("compaction");
+        let status = told.get("status").and_then(|status| status.text());
+        if let Some(status @ ("completed" | "failed")) = status.as_deref() {
+            self.calls.compactions.retain(|other| *other != id);
+            let state = state
+                .with("phase", "end")
+                .with("success", status == "completed")
+                .with("message", mark.and_then(|mark| mark.text_of("error")));
+            out.state(state, stamp);
+            return Outcome::Mapped;
+        }
+        if status.is_none() || self.calls.compactions.contains(&id) {
+            return Outcome::Ignored("compaction");
+        }
+        self.calls.compactions.push(id);
+        out.state(state.with("phase", "start"), stamp);
+        Outcome::Mapped
     }
 
     /// A new call: if it is the main agent's, a turn is running.
@@ -1307,6 +1357,7 @@ impl Acp {
         }
         let method = self.requests.remove(&key);
         let method = method.as_deref();
+        self.resumed |= self.replay || member("configOptions").is_some();
         self.replay &= method.is_some_and(|method| !FATAL_REQUESTS.contains(&method));
         if let Some(error) = value.get("error").filter(Value::is_object) {
             let code = count(error.get("code"));
@@ -1374,6 +1425,7 @@ impl Acp {
         for flag in [
             &mut self.named,
             &mut self.echoes,
+            &mut self.resumed,
             &mut self.running,
             &mut self.ended,
             &mut self.unfinished,

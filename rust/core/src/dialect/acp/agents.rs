@@ -403,6 +403,16 @@ pub fn names_limit(kind: Option<&str>, message: &str) -> bool {
         || message.starts_with(TOO_LONG)
 }
 
+/// What marks a "call" of claude and codex that is a compaction; JetBrains' clients find it in their extension.
+pub fn compaction_of(meta: Option<Value<'_>>) -> Option<Value<'_>> {
+    let meta = meta?;
+    [Some(meta), meta.path(&["jetbrains", "air"])]
+        .into_iter()
+        .flatten()
+        .filter_map(|holder| holder.get("contextCompaction"))
+        .find(Value::is_object)
+}
+
 /// What an extension of claude and codex tells JetBrains' clients of a failure of a turn or of the session.
 pub fn failure_of(meta: Option<Value<'_>>) -> Option<Value<'_>> {
     meta?

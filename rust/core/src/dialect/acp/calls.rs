@@ -21,6 +21,13 @@ use crate::number::count;
 use crate::tool;
 
 const GUARDIAN: &str = "guardian_assessment:";
+/// What its review says first: for JetBrains' clients codex leaves the structured record out.
+const REVIEWS: [(&str, &str); 4] = [
+    ("Status: Approved", "approved"),
+    ("Status: Denied", "denied"),
+    ("Status: Aborted", "aborted"),
+    ("Status: Timed out", "timedOut"),
+];
 
 /// A terminal of the client in a merged log, or of version 2, which calls show as their content.
 #[derive(Default, Deserialize, Serialize)]
@@ -84,7 +91,7 @@ impl<'a> Told<'a> {
         Told { part, ..self }
     }
 
-    fn get(&self, key: &str) -> Option<Value<'a>> {
+    pub fn get(&self, key: &str) -> Option<Value<'a>> {
         let told = match self.part {
             Part::All => true,
             Part::ContentChunk => false,
@@ -132,6 +139,15 @@ impl<'a> Told<'a> {
         (blocks, odd)
     }
 
+    /// The first text of its content.
+    pub fn first_text(&self) -> Option<Text<'a>> {
+        let texts = self.content().0.into_iter().filter_map(|item| match item {
+            Item::Text(text) => filled(Some(text)),
+            _ => None,
+        });
+        texts.into_iter().next()
+    }
+
     fn has_content(&self) -> bool {
         self.part == Part::ContentChunk || self.get("content").is_some()
     }
@@ -160,6 +176,8 @@ pub struct Calls {
     terminals: HashMap<String, Terminal>,
     /// Session of a sub-agent: its call, or the session again.
     pub children: HashMap<String, String>,
+    /// Ids of "calls" that are compactions under way.
+    pub compactions: Vec<String>,
 }
 
 impl Calls {
@@ -207,7 +225,7 @@ impl Calls {
         out: &mut Emitter<'_>,
     ) -> Outcome {
         if id.starts_with(GUARDIAN) {
-            return self.guardian(told, stamp, out);
+            return self.guardian(id, told, stamp, out);
         }
         if self.is_new(kind, id) {
             return self.open(id, told, stamp, out);
@@ -342,7 +360,13 @@ impl Calls {
     // ---------------------------------------------------------------- inside
 
     /// Codex has a model of its own review a call in place of a person: no call of the agent, but an approval.
-    fn guardian(&mut self, told: Told<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
+    fn guardian(
+        &mut self,
+        call: &str,
+        told: Told<'_>,
+        stamp: &Stamp<'_>,
+        out: &mut Emitter<'_>,
+    ) -> Outcome {
         let (raw, input) = (told.raw_output(), told.raw_input());
         let id = |value: Option<Value<'_>>, out: &mut Emitter<'_>| {
             id_of(value.and_then(|value| value.get("targetItemId")), out)
@@ -351,8 +375,15 @@ impl Calls {
             .filter(|target| !target.is_empty())
             .or_else(|| id(input, out));
         let decision = raw.and_then(|raw| raw.path(&["review", "status"])?.text());
-        if let (Some("denied"), Some(target)) = (decision.as_deref(), &target) {
-            self.refused.push(target.clone());
+        let decision = decision.or_else(|| {
+            let shown = told.first_text()?;
+            let first = shown.split('\n').next();
+            let (_, decision) = REVIEWS.iter().find(|(says, _)| Some(*says) == first)?;
+            Some(Text::from(*decision))
+        });
+        if decision.as_deref() == Some("denied") {
+            self.refused
+                .push(target.clone().unwrap_or_else(|| call.to_owned()));
         }
         let state = State::new("approval")
             .with(
@@ -464,7 +495,9 @@ impl Calls {
             let described = tool::describe(super::DIALECT.name, name_so_far.as_deref(), &input);
             blocks = described.content;
         }
-        let response = meta.and_then(|meta| given(meta.path(&["claudeCode", "toolResponse"])));
+        let response = meta
+            .and_then(|meta| given(meta.path(&["claudeCode", "toolResponse"])))
+            .filter(|response| response.get("elapsedTimeSeconds").is_none()); // a sign of life while the tool runs
         if response.is_some() {
             // Claude's own record of the result; the adapter's is only its text
             raw = response;
