@@ -150,6 +150,15 @@ def is_compressed(head: bytes) -> bool:
 
 def decompress(raw: Iterator[Chunk], name: str) -> Generator[Chunk, None, None]:
     """The chunks as they are, or decompressed when they begin as gzip or zstd does."""
+    try:
+        yield from _decompressed(raw, name)
+    finally:
+        close = getattr(raw, "close", None)
+        if close is not None:
+            close()
+
+
+def _decompressed(raw: Iterator[Chunk], name: str) -> Iterator[Chunk]:
     head = b""
     for chunk in raw:
         if not head and bytes(chunk[:1]) not in (b"\x1f", b"\x28", *(magic[:1] for magic in _ZSTD_SKIPPABLE)):
