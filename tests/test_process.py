@@ -516,7 +516,7 @@ def test_an_intake_can_be_closed_while_its_pipe_is_written_to() -> None:
     filler = threading.Thread(target=fill)
     filler.start()
     with nothing_left():
-        for abandoned in [False, True] * 100:
+        for abandoned in [False, True] * 20:
             intake = headrace.Intake()
             intake.add(read, "a pipe")
             if abandoned:
