@@ -580,12 +580,14 @@ impl Acp {
                         .streamed(kind, heard.block.key(), stamp.thread())
                         .is_some_and(|said| text.eq(said))
             });
-        self.heard = Some(place.clone());
         if repeats {
-            self.again = Some((place, Text::from(text).to_string()));
-            return Once::Again;
+            self.again = Some((place.clone(), Text::from(text).to_string()));
         }
-        Once::More(again.map(|again| again.1))
+        self.heard = Some(place);
+        match repeats {
+            true => Once::Again,
+            false => Once::More(again.map(|again| again.1)),
+        }
     }
 
     /// The block that a chunk belongs to: by its messageId, else by what came before it.
