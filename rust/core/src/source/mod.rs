@@ -12,9 +12,11 @@ pub mod live;
 pub mod watch;
 
 use std::fs::File;
+use std::hint::black_box;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Once;
 
 pub use decode::Decoder;
 pub use error::SourceError;
@@ -22,6 +24,17 @@ use file::Regular;
 pub use file::{Part, Short};
 
 const BLOCK: usize = 1 << 18;
+
+/// glibc gives freed memory back to the system beyond a limit that begins at 128 KiB and follows the biggest block that was
+/// freed, up to 32 MiB. To get it anew, page by page, takes as long as to read a file into it.
+const KEPT_MEMORY: usize = 31 << 20;
+
+/// Has the allocator keep what is freed, as in any process that has freed so big a block once. This one is never written
+/// to, so that it costs two calls of the system and no memory.
+fn keep_freed_memory() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| drop(black_box(Vec::<u8>::with_capacity(KEPT_MEMORY))));
+}
 
 /// Bytes to be pulled, one bounded step at a time. (Chunks that are pushed by somebody else go through a [`Decoder`].)
 pub struct Source {
@@ -66,6 +79,7 @@ impl Source {
     }
 
     fn new(input: Input, name: &str) -> Self {
+        keep_freed_memory();
         Source {
             input,
             block: Box::default(),
