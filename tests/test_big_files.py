@@ -164,11 +164,12 @@ def test_a_file_that_is_made_empty_while_it_is_read_gives_an_error(tmp_path: Pat
 
 
 def test_what_is_appended_to_a_file_while_it_is_read_is_read(tmp_path: Path) -> None:
+    count = 300_000 if headrace.backend == "native" else 30_000  # more than is read at once, and decoded ahead
     path = tmp_path / "session.jsonl"
-    path.write_bytes(LINES)
+    path.write_bytes(b"".join(LINES.splitlines(keepends=True)[:count]))
     events = headrace.events(path, dialect="evosci")
     next(events)
     with path.open("ab") as file:
         file.write(b'{"type": "text", "content": "the last"}\n' * 3)
     texts = [event["update"]["content"]["text"] for event in events]
-    assert texts == [*map(str, range(1, 300_000)), *["the last"] * 3]
+    assert texts == [*map(str, range(1, count)), *["the last"] * 3]

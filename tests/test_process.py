@@ -396,7 +396,7 @@ def test_a_huge_line_arrives_whole() -> None:
 def test_a_harness_killed_at_any_moment_gives_what_it_had_printed() -> None:
     chance = random.Random(5)
     code = "n = 0\nwhile True: write(TEXT % n); n += 1"
-    for memory in [1 << 12, 1 << 16, 1 << 24] * 7:
+    for memory in [1 << 12, 1 << 16, 1 << 24] * 4:
         with run(python(code), memory_limit=memory) as process:
             first = next(process)
             time.sleep(chance.random() * 0.05)
@@ -516,7 +516,7 @@ def test_an_intake_can_be_closed_while_its_pipe_is_written_to() -> None:
     filler = threading.Thread(target=fill)
     filler.start()
     with nothing_left():
-        for abandoned in [False, True] * 20:
+        for abandoned in [False, True] * 10:
             intake = headrace.Intake()
             intake.add(read, "a pipe")
             if abandoned:
