@@ -33,7 +33,10 @@ def read(engine: Any, data: bytes, sizes: Any = None) -> Any:
     report = parser.report()
     parts = ("event_bytes", "ignored_bytes", "unknown_bytes", "malformed_bytes", "blank_bytes")
     assert report["bytes"] == sum(report[part] for part in parts) == len(data)
-    return out, parser.run(), parser.run(1, b"boom"), parser.detection, parser.ledger(), parser.printed_models()
+    run = parser.run()
+    times = [call[key] for call in run["tool_calls"] for key in ("started_at", "ended_at")]
+    assert parser.last_call_time() == max((time for time in times if time is not None), default=None)
+    return out, run, parser.run(1, b"boom"), parser.detection, parser.ledger(), parser.printed_models()
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

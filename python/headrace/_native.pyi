@@ -59,6 +59,9 @@ class Engine:
     def ledger(self) -> list[dict[str, Any]]:
         """Each model call so far, as ``Run.ledger``."""
 
+    def last_call_time(self) -> str | None:
+        """The latest of the times at which calls began and ended, as they are printed; None if none was."""
+
     def printed_models(self) -> list[dict[str, Any]]:
         """The harness's own total of each model, as far as it prints them."""
 

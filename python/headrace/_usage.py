@@ -38,6 +38,8 @@ _MIN_ID = 8  # a shorter id proves nothing
 _MIN_CALLS = 3  # fewer different calls may agree by chance
 _RECORDS = ("event_bytes", "ignored_bytes", "unknown_bytes")
 
+_OUTLINE = ("dialect", "session_id", "cwd", "model", "version", "usage")  # the rest of a run may be large
+
 _STORED = ("-transcript", "-rollout", "-chat", "-wire", "-context", "-export", "-session")
 
 
@@ -47,15 +49,15 @@ class _File:
     def __init__(
         self,
         path: str,
-        dialect: str,
         run: dict[str, Any],
         ledger: list[Entry],
         models: list[Entry] | None = None,
         line: int = 1,
+        last: str | None = None,
     ) -> None:
         self.path = path
         self.line = line  # at which it begins
-        self.dialect = dialect
+        self.dialect = dialect = run["dialect"] or ""
         self.stored = dialect.endswith(_STORED)
         self.harness = dialect.partition("-")[0]
         self.session: str | None = run["session_id"]
@@ -72,17 +74,16 @@ class _File:
                 self.apart = True
                 self.total = {**self.total, "cost_usd": own}
         self.calls = [self._entry("call", row, row) for row in ledger]
-        times = [row["timestamp"] for row in ledger] + [
-            call[key] for call in run["tool_calls"] for key in ("started_at", "ended_at")
-        ]
-        self.time = max((time for time in times if time), default=None)
+        self.time = max((time for time in [*(row["timestamp"] for row in ledger), last] if time), default=None)
         # what the calls that started sub-agents show: their session ids are among it
         self.delegated = b""
         if self.harness in _WITH_AGENTS:
             self.delegated = b"".join(
                 dumps(call["raw_output"]) for call in run["tool_calls"] if call["kind"] == "think"
             )
-        self.digest = blake2b(dumps([_facts(run), [_facts(row) for row in ledger]])).digest()
+        told = {key: run[key] for key in _OUTLINE}
+        self.outline = dumps([told, self.models, [_facts(row) for row in ledger]])
+        self.digest: bytes | None = None  # of all it says: found out if another file has the same outline
 
     def _entry(self, kind: str, counters: Entry, row: Entry) -> Entry:
         time = row["timestamp"]
@@ -157,16 +158,17 @@ def estimate_of(run: dict[str, Any], ledger: list[Entry], models: list[Entry]) -
     from ._prices import estimated
 
     books = _Books()
-    books.files.append(_File("", run["dialect"] or "", run, ledger, models))
+    books.files.append(_File("", run, ledger, models))
     return estimated(books.close().entries)
 
 
-def _read(path: Path) -> list[_File]:
-    """The runs in a file: what wrote it may have gone on in it with another session."""
+def _read(path: Path, whole: bool = False) -> list[_File]:
+    """The runs in a file: what wrote it may have gone on in it with another session. ``whole``: with their digests."""
     blocks, name = open_chunks(path)
     options = {"max_line_bytes": DEFAULT_MAX_LINE_BYTES, "dialect": None, "on_malformed": None}
     found = [
-        _told(path, engine, start[0]) for engine, start in engines(_backend.decompress(blocks, name), options, name)
+        _told(path, engine, start[0], whole)
+        for engine, start in engines(_backend.decompress(blocks, name), options, name)
     ]
     read = [file for file in found if file is not None]
     if len(read) > 1 and {file.dialect for file in read} == {"codex-rollout"}:
@@ -174,20 +176,30 @@ def _read(path: Path) -> list[_File]:
         engine = _backend.Engine(kinds=())
         engine.attach_path(path)
         engine.drain_source()
-        whole = _told(path, engine)
-        return [] if whole is None else [whole]
+        one = _told(path, engine, 1, whole)
+        return [] if one is None else [one]
     if not read and ".settings.json" in path.name:  # where Droid keeps a session's tokens
         settings = File(path)
         if settings.dialect is not None:
-            read.append(_File(str(path), settings.dialect, settings.run, []))
+            read.append(_File(str(path), {**settings.run, "dialect": settings.dialect}, []))
+            read[0].digest = _digest(settings.run, [])
     return read
 
 
-def _told(path: Path, engine: Any, line: int = 1) -> _File | None:
-    run = engine.run()
+def _told(path: Path, engine: Any, line: int, whole: bool) -> _File | None:
+    run = {key: engine.run_part(key) for key in _OUTLINE}
     if run["dialect"] is None:
         return None
-    return _File(str(path), run["dialect"], run, engine.ledger(), engine.printed_models(), line)
+    if run["dialect"].startswith(_WITH_AGENTS):
+        run["tool_calls"] = engine.run_part("tool_calls")
+    file = _File(str(path), run, engine.ledger(), engine.printed_models(), line, engine.last_call_time())
+    if whole:
+        file.digest = _digest(engine.run(), engine.ledger())
+    return file
+
+
+def _digest(run: dict[str, Any], ledger: list[Entry]) -> bytes:
+    return blake2b(dumps([_facts(run), [_facts(row) for row in ledger]])).digest()
 
 
 def _facts(value: dict[str, Any]) -> dict[str, Any]:
@@ -211,6 +223,7 @@ class _Books:
         self.dropped: list[Entry] = []
         self.home: dict[int, _File] = {}  # of each call, by its identity
         self.instead: dict[int, Entry] = {}  # what counts for a call that does not
+        self.digests: dict[str, dict[int, bytes | None]] = {}  # of the runs of a file, by the line at which they begin
 
     def close(self) -> Usage:
         self.home = {id(call): file for file in self.files for call in file.calls}
@@ -243,12 +256,33 @@ class _Books:
 
     def _copies(self) -> list[_File]:
         """The files without those that say to the letter what another one says."""
-        known: dict[bytes, _File] = {}
+        alike: dict[bytes, list[_File]] = {}
         for file in self.files:
-            first = known.setdefault(file.digest, file)
-            if first is not file:
+            if file.calls or file.total is not None:
+                alike.setdefault(file.outline, []).append(file)
+        known: dict[Any, _File] = {}
+        kept = []
+        for file in self.files:
+            first = file
+            if len(alike.get(file.outline, ())) > 1:
+                first = known.setdefault(self._digest(file), file)
+            if first is file:
+                kept.append(file)
+            else:
                 self._drop_file(file, "a copy of the file", first)
-        return list(known.values())
+        return kept
+
+    def _digest(self, file: _File) -> Any:
+        """Of all that a file says, for which it is read again; of a file that can't be read any more, itself."""
+        if file.digest is None:
+            if file.path not in self.digests:
+                try:
+                    again = _read(Path(file.path), whole=True)
+                except SourceError:
+                    again = []
+                self.digests[file.path] = {run.line: run.digest for run in again}
+            file.digest = self.digests[file.path].get(file.line)
+        return file.digest or file
 
     def _wholes(self, files: list[_File]) -> list[_File]:
         """The files without streams that another one begins with: a copy that was cut, or made before the end."""

@@ -152,6 +152,11 @@ class Engine(_Pull):
             rows: list[dict[str, Any]] = self._parser.ledger()
         return rows
 
+    def last_call_time(self) -> str | None:
+        with self._turns:
+            time: str | None = self._parser.last_call_time()
+        return time
+
     def printed_models(self) -> list[dict[str, Any]]:
         with self._turns:
             models: list[dict[str, Any]] = self._parser.printed_models()

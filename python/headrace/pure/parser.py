@@ -110,6 +110,10 @@ class Parser:
         """Each model call so far, as ``Run.ledger`` has it."""
         return self._reducer.ledger.rows()
 
+    def last_call_time(self) -> str | None:
+        """See `Reducer.last_call_time`."""
+        return self._reducer.last_call_time()
+
     def printed_models(self) -> list[dict[str, Any]]:
         """The harness's own total of each model, as far as it prints them."""
         return self._reducer.ledger.printed()

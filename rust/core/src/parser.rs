@@ -332,6 +332,11 @@ impl Parser {
         self.stream.reducer.ledger()
     }
 
+    /// See [`Reducer::last_call_time`].
+    pub fn last_call_time(&self) -> Option<&str> {
+        self.stream.reducer.last_call_time()
+    }
+
     /// The harness's own total of each model, as far as it prints them.
     pub fn printed_models(&self) -> Data<'_> {
         self.stream.reducer.printed_models()

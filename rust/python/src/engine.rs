@@ -283,6 +283,13 @@ impl Engine {
         Builder::with(|builder| Ok(builder.data(py, &rows)?.unbind()))
     }
 
+    /// The latest of the times at which calls began and ended, as they are printed; None if none was.
+    fn last_call_time(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let mut stream = self.turn(py)?;
+        let time = stream.parsing.parser(py)?.last_call_time();
+        Ok(time.map(str::to_owned))
+    }
+
     /// The harness's own total of each model, as a list of dicts.
     fn printed_models(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let mut stream = self.turn(py)?;

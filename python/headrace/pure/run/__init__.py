@@ -280,6 +280,12 @@ class Reducer:
             "report": report,
         }
 
+    def last_call_time(self) -> str | None:
+        """The latest of the times at which calls began and ended, as they are printed."""
+        facts = (call.facts for call in self._ordered_calls())
+        times = (call[key] for call in facts for key in ("started_at", "ended_at"))
+        return max((time for time in times if time is not None), default=None)
+
     def _ordered_calls(self) -> list[Call]:
         """The calls that were announced, as announced; one with an order goes before those with a greater one."""
         calls: list[Call] = []

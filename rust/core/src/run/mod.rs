@@ -527,6 +527,13 @@ impl Reducer {
         Data::List(errors)
     }
 
+    /// The latest of the times at which calls began and ended, as they are printed.
+    pub fn last_call_time(&self) -> Option<&str> {
+        let announced = self.calls.iter().filter(|call| call.announced);
+        let times = announced.flat_map(|call| [&call.started_at, &call.ended_at]);
+        times.flatten().map(String::as_str).max()
+    }
+
     /// The calls that were announced, as announced; one with an order goes before those with a greater one.
     fn ordered_calls(&self) -> Vec<&Call> {
         let mut calls: Vec<&Call> = Vec::new();
