@@ -321,6 +321,29 @@ def test_an_answer_of_an_mcp_server_that_was_cut_or_is_empty_is_no_failure(outpu
 
 
 @pytest.mark.parametrize(
+    ("text", "ok"),
+    [
+        ("tool call error: tool call failed for `tiny/say`\n\nCaused by:\n    Mcp error: -32000: no", False),
+        ("user rejected MCP tool call", False),
+        ("tool call error: it says so itself", True),
+    ],
+)
+def test_what_the_harness_says_in_the_place_of_an_mcp_server_is_a_failure(text: str, ok: bool) -> None:
+    # 0.125 writes its own errors in the shape of an answer, and no event of the end
+    call = logged(
+        "response_item", type="function_call", namespace="mcp__tiny__", name="say", arguments="{}", call_id="c-1"
+    )
+    told = "Wall time: 0.0008 seconds\nOutput:\n"
+    for output in (
+        told + json.dumps([{"type": "text", "text": text}]),
+        [{"type": "input_text", "text": told}, {"type": "input_text", "text": text}],
+    ):
+        answer = logged("response_item", type="function_call_output", call_id="c-1", output=output)
+        run = reduce(*OPEN, call, answer, *SAID, COMPLETE)
+        assert [(call["title"], call["ok"], call["result"]) for call in run["tool_calls"]] == [("tiny: say", ok, text)]
+
+
+@pytest.mark.parametrize(
     ("name", "output", "ok"),
     [
         ("update_plan", "Plan updated", True),

@@ -70,6 +70,8 @@ NOT_DONE = (
     "unable to locate image at ",
     "aborted by user after ",
 )
+#: how the harness begins to tell, in the place of an MCP server's answer, that there was none
+NO_ANSWER = ("tool call error: tool call failed for `", "user rejected MCP tool call", "user cancelled MCP tool call")
 #: tools that answer with the header of a JavaScript cell
 CELLS = frozenset({"exec", "wait"})
 TWINS = 32  # how many texts may wait for their twin
@@ -322,7 +324,7 @@ def read_call(kind: str, item: dict[str, Any]) -> Call:
             title = shapes.command_title(arguments["command"])
     path = name or ""
     if space is not None and space.startswith("mcp__"):  # others are the harness's own: clock, web, image_gen ...
-        title = shapes.mcp_title(space[5:], name)
+        title = shapes.mcp_title(space[5:].removesuffix("__"), name)  # 0.125: mcp__server__
         path = f"{space}__{path}"
     return Call(name, path, arguments, tool_kind, title, content, locations)
 
@@ -448,7 +450,8 @@ def read_output(name: str, output: Any) -> Output:
     mcp = "__" in name and not name.startswith(("functions__", "collaboration__", "multi_agent_"))
     mcp = mcp or tool_name in JSON_TOOLS
     if isinstance(output, list):
-        return _parts_output(tool_name, output)
+        found = _parts_output(tool_name, output)
+        return found._replace(status="failed") if mcp and _is_no_answer(found.content) else found
     if isinstance(output, dict):  # up to 0.50 in memory: {"content", "success"}
         success, content = output.get("success"), shapes.text(output.get("content"))
         told = {True: "completed", False: "failed"}.get(success) if isinstance(success, bool) else None
@@ -484,12 +487,18 @@ def read_output(name: str, output: Any) -> Output:
         status = "completed" if answered else "failed"
         blocks = shapes.parts_content(value)
         if blocks:
-            return Output(blocks, status, raw=raw)
+            return Output(blocks, "failed" if _is_no_answer(blocks) else status, raw=raw)
     elif (raw is None and tool_name in WITH_HEADER) or body.startswith(NOT_DONE):
         status = "failed"
     elif (tool_name in AGENT_TOOLS and isinstance(value, dict)) or body == DONE.get(tool_name):
         status = "completed"
     return Output(ev.text_content(body) if body else [], status, True, exit_code, raw)
+
+
+def _is_no_answer(content: list[dict[str, Any]]) -> bool:
+    """Whether parts are no MCP server's, but the harness's error in the shape of an answer (0.125 on)."""
+    text = content[0]["content"].get("text") if len(content) == 1 else None
+    return isinstance(text, str) and text.startswith(NO_ANSWER)
 
 
 def _parts_output(name: str, parts: list[Any]) -> Output:

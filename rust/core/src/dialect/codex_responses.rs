@@ -93,6 +93,12 @@ const NOT_DONE: [&str; 5] = [
     "unable to locate image at ",
     "aborted by user after ",
 ];
+/// How the harness begins to tell, in the place of an MCP server's answer, that there was none.
+const NO_ANSWER: [&str; 3] = [
+    "tool call error: tool call failed for `",
+    "user rejected MCP tool call",
+    "user cancelled MCP tool call",
+];
 /// Tools that answer with the header of a JavaScript cell.
 const CELLS: [&str; 2] = ["exec", "wait"];
 /// How many texts may wait for their twin.
@@ -398,7 +404,10 @@ impl Responses {
             self.awaited.insert(key, awaited);
         }
         if let Some(space) = space.filter(|space| space.starts_with("mcp__")) {
-            let server = space.rewrite(|space| space["mcp__".len()..].to_owned());
+            let server = space.rewrite(|space| {
+                let server = &space["mcp__".len()..];
+                server.strip_suffix("__").unwrap_or(server).to_owned() // 0.125: mcp__server__
+            });
             call.title = shapes::mcp_title(Some(server), call.name.clone());
         }
         out.call(call, stamp);
@@ -785,7 +794,11 @@ fn read_output<'a>(name: &str, output: Option<Value<'a>>) -> Output<'a> {
     let mcp = name.contains("__") && !own_space.iter().any(|space| name.starts_with(space));
     let mcp = mcp || JSON_TOOLS.contains(&tool_name);
     if output.is_array() {
-        return parts_output(tool_name, output);
+        let mut found = parts_output(tool_name, output);
+        if mcp && is_no_answer(&found.content) {
+            found.status = Some("failed");
+        }
+        return found;
     }
     if output.is_object() {
         // up to 0.50 in memory: {"content", "success"}
@@ -859,6 +872,9 @@ fn read_output<'a>(name: &str, output: Option<Value<'a>>) -> Output<'a> {
         status = Some(if answered { "completed" } else { "failed" });
         let answer = value.filter(|value| value.is_object() || value.is_array());
         let blocks = shapes::parts_content(answer);
+        if is_no_answer(&blocks) {
+            status = Some("failed");
+        }
         if !blocks.is_empty() {
             return Output {
                 content: blocks.iter().map(own_content).collect(),
@@ -883,6 +899,14 @@ fn read_output<'a>(name: &str, output: Option<Value<'a>>) -> Output<'a> {
         exit_code,
         raw,
     }
+}
+
+/// Whether parts are no MCP server's, but the harness's error in the shape of an answer (0.125 on).
+fn is_no_answer(content: &[Content<'_>]) -> bool {
+    let [Content::Text(text)] = content else {
+        return false;
+    };
+    NO_ANSWER.iter().any(|begin| text.starts_with(begin))
 }
 
 /// Output as a list of parts; the first may be a header of the harness.
