@@ -402,6 +402,15 @@ def test_claude_own_messages_are_told_by_their_id(engine: Any) -> None:
     assert run["verdict"]["outcome"] == "limit"
 
 
+def test_a_warning_of_codex_is_no_answer_where_zeds_adapter_says_it_as_one(engine: Any) -> None:
+    warning = "Model metadata for `m-1` not found. Defaulting to fallback metadata; this can degrade performance."
+    for begun in ([], [says("Al")]):
+        _, run = read(engine, hello("codex-acp"), NEW, *begun, says(warning), says("so."), END)
+        assert "".join(run["texts"]) == "".join(["Al" for _ in begun] + ["so."])
+        assert run["errors"] == []
+        assert run["verdict"]["outcome"] == "completed"
+
+
 CUT = "Incomplete response returned, reason: max_output_tokens"
 BROKEN = update("session_info_update", _meta={"codex": {"threadStatus": {"type": "systemError"}}})
 

@@ -40,6 +40,13 @@ class Agent(NamedTuple):
 #: Cursor, which does not say its name, has these classes of errors
 CURSOR = tuple((f"\n\nError: {name}Error: ", "error") for name in ("Retriable", "NonRetriable", "ActionRequired"))
 
+#: codex-acp of Zed, which hands on the warnings of Codex as messages; each is a chunk
+CODEX_ZED = (
+    ("Model metadata for `", "warning"),
+    ("Heads up: Long threads and multiple compactions", "warning"),
+    ("Under-development features enabled: ", "warning"),
+)
+
 TOO_LONG = "Context length exceeded: "
 #: goose, whose loop says the failure of a model call as a message of its own
 GOOSE = (("Ran into this error", "error"), ("Network error: ", "error"), (TOO_LONG, "error"))
@@ -48,7 +55,7 @@ AGENTS: dict[str, Agent] = {
     "": Agent(notices=CURSOR),
     "claude": Agent(dressed=True),
     "codex": Agent(sections=True, unmarked=True),
-    "codex-zed": Agent(sections=True),
+    "codex-zed": Agent(sections=True, notices=CODEX_ZED),
     "copilot": Agent(usage=SESSION, notices=(("Error: ", "error"), ("Warning: ", "warning"), ("Info: ", "info"))),
     "droid": Agent(whole=True),
     "goose": Agent(notices=GOOSE),

@@ -62,7 +62,16 @@ const SERIES: &[Series] = &[Series {
         &["params", "update", "_meta", "github.com/copilot", "agentId"],
     ],
     without: &[&["params", "update", "_meta", "usage"]],
-    odd: &["Error", " error", "exceeded: ", "Warning: ", "Info: "],
+    odd: &[
+        "Error",
+        " error",
+        "exceeded: ",
+        "Warning: ",
+        "Info: ",
+        "Model metadata for ",
+        "Heads up: ",
+        "Under-development ",
+    ],
     ..Series::NO_FACTS
 }];
 

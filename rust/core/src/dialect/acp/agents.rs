@@ -82,9 +82,18 @@ static CODEX: Agent = Agent {
     unmarked: true,
     ..PLAIN
 };
+/// Hands on the warnings of Codex as messages; each is a chunk.
 static CODEX_ZED: Agent = Agent {
     name: "codex-zed",
     sections: true,
+    notices: &[
+        ("Model metadata for `", Notice::Warning),
+        (
+            "Heads up: Long threads and multiple compactions",
+            Notice::Warning,
+        ),
+        ("Under-development features enabled: ", Notice::Warning),
+    ],
     ..PLAIN
 };
 static COPILOT: Agent = Agent {
