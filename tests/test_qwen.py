@@ -105,11 +105,19 @@ def test_a_used_up_quota_is_no_answer(words: str, outcome: str, partial: bool) -
         assert [error["message"] for error in run["errors"]] == [words]
 
 
-def test_a_failure_behind_a_text_is_one_though_old_versions_call_it_a_success() -> None:
-    streamed = [delta("So far "), delta(FAILURE), said(text(f"So far {FAILURE}"))]
-    run = reduce(lines(INIT, *streamed, result(f"So far {FAILURE}")))
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_failure_behind_a_text_is_one_though_old_versions_call_it_a_success(partial: bool) -> None:
+    streamed = [delta("So far "), delta(FAILURE)] if partial else []
+    run = reduce(lines(INIT, *streamed, said(text(f"So far {FAILURE}")), result(f"So far {FAILURE}")))
     assert (run["verdict"]["outcome"], run["texts"]) == ("failed", ["So far "])
     assert [error["message"] for error in run["errors"]] == [FAILURE]
+
+
+@pytest.mark.parametrize(("words", "used"), [(f"The log says {FAILURE}", 3), (f"{FAILURE[:-1]}, says the log", 0)])
+def test_an_answer_may_quote_a_failure(words: str, used: int) -> None:
+    words = f"Look: {words}"
+    run = reduce(lines(INIT, said(text(words), used=used), result(words)))
+    assert (run["verdict"]["outcome"], run["texts"], run["errors"]) == ("completed", [words], [])
 
 
 def test_an_id_that_the_model_used_twice_names_two_calls() -> None:

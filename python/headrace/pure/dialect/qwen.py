@@ -408,6 +408,8 @@ class Mapper:
             failed, message, text = True, text, ""
         elif not failed and self.reported is not None and text.endswith(self.reported):  # behind the text that it cut
             failed, message, text = True, self.reported, ""
+        elif not failed and (at := self._cut_by_failure(text)) is not None:
+            failed, message, text = True, text[at:], ""
         if isinstance(value.get("usage"), dict):
             self.out.usage("run", usage(value["usage"]), stamp, beyond=BEYOND)
         self._fail(message, stamp) if failed else self._answer(text, stamp)
@@ -435,6 +437,15 @@ class Mapper:
         if message != self.reported and self.said.endswith(message):  # glued to the text that the failure cut
             self.out.take_back(ev.MESSAGE, len(message), stamp)
         self._report(message, stamp, fatal=True)
+
+    def _cut_by_failure(self, answer: str) -> int | None:
+        """Where the failure begins that old versions glued to the answer it cut, in a run that they call a success.
+
+        An answer that came whole has a usage: there the model quotes a failure.
+        """
+        cut = not self.answered and answer == self.said and answer.endswith("]")
+        at = answer.rfind(API_ERROR) if cut else -1
+        return at if at >= 0 else None
 
     def _denied(self, denials: Any) -> bool:
         """The turn ended at a call that was refused, and the model said nothing more."""

@@ -601,6 +601,9 @@ impl Qwen {
             // behind the text that it cut
             failed = true;
             message = Some(reported.clone().into());
+        } else if !failed && let Some(at) = self.cut_by_failure(&text) {
+            failed = true;
+            message = Some(text[at..].to_owned().into());
         }
         if let Some(counters) = value.get("usage").filter(Value::is_object) {
             let tokens = tokens(counters);
@@ -654,6 +657,14 @@ impl Qwen {
             out.take_back(Kind::Message, message.chars().count(), stamp);
         }
         self.report(message, stamp, true, out);
+    }
+
+    /// Where the failure begins that old versions glued to the answer it cut, in a run that they call a success.
+    ///
+    /// An answer that came whole has a usage: there the model quotes a failure.
+    fn cut_by_failure(&self, answer: &str) -> Option<usize> {
+        let cut = !self.answered && *answer == self.said && answer.ends_with(']');
+        cut.then(|| answer.rfind(FAILURES[0])).flatten()
     }
 
     /// The turn ended at a call that was refused, and the model said nothing more.
