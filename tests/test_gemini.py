@@ -67,6 +67,24 @@ def test_a_success_after_a_stop_is_none(message: str, outcome: str, errors: int)
 
 
 @pytest.mark.parametrize(
+    ("prompt", "between", "used", "outcome"),
+    [
+        ("Do it.", [], 0, "denied"),  # a hook stopped it, which nothing else says
+        ("Do it.", [said("Done.")], 0, "completed"),
+        ("Do it.", [], 5, "completed"),  # an empty answer
+        ("/about", [], 0, "completed"),  # is for the harness
+    ],
+)
+def test_a_success_without_a_model_call_is_none(
+    prompt: str, between: list[dict[str, Any]], used: int, outcome: str
+) -> None:
+    stats = {"total_tokens": used, "input_tokens": used, "output_tokens": 0, "models": {"m-1": {}} if used else {}}
+    end = printed("result", status="success", stats=stats)
+    run = reduce(lines(INIT, printed("message", role="user", content=prompt), *between, end))
+    assert run["verdict"]["outcome"] == outcome
+
+
+@pytest.mark.parametrize(
     ("kind", "outcome"),
     [
         ("FatalTurnLimitedError", "limit"),

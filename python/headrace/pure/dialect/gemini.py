@@ -77,6 +77,7 @@ class Mapper:
         self.model: str | None = None  # as asked for
         self.stop: str | None = None  # what an error record says of how the run will end
         self.refused = False  # the last thing that happened is a refused call
+        self.unheard = False  # the model was asked something and has not answered
 
     def map(self, record: Record) -> Outcome:
         value = record.value
@@ -119,17 +120,19 @@ class Mapper:
             self.out.commit(None)
             self.stop, self.refused = None, False
             self.out.state("turn", self._stamp(value), phase="start")
+            self.unheard = not (text or "").startswith("/")  # commands are for the harness
             self.out.whole(ev.USER, text or "", self._stamp(value))
             return None
         if role != "assistant":
             return "message of another role"
         if not text:
             return "empty text"
-        self.refused = False
+        self.refused = self.unheard = False
         self.out.delta(ev.MESSAGE, "text", text, self._stamp(value))
         return None
 
     def _thought(self, value: dict[str, Any]) -> Outcome:
+        self.unheard = False
         for key in _THOUGHT_KEYS:
             if isinstance(value.get(key), str):
                 self.out.delta(ev.THOUGHT, "thought", value[key], self._stamp(value))
@@ -145,7 +148,7 @@ class Mapper:
         if call_id is None:
             return UNKNOWN
         self.out.commit(None)
-        self.refused = False
+        self.refused = self.unheard = False
         stamp = self._stamp(value)
         self.out.call(call_id, name, arguments, stamp, twin=True)
         plan(self.out, name, arguments, stamp)
@@ -196,6 +199,11 @@ class Mapper:
                 stamp,
                 models=_models(stats.get("models"), None, ("input_tokens", "output_tokens", "cached")),
             )
+            # A hook stopped the run (0.61.0 and before do not say so): the model was not asked, or its answer not taken.
+            models = stats.get("models")
+            is_used = isinstance(models, dict) and bool(models)
+            if self.unheard and count(stats.get("total_tokens")) == 0 and not is_used:
+                self.refused = True
         self._finish(error if isinstance(error, dict) else None, value.get("status") == "error", stamp)
         return None
 

@@ -117,6 +117,8 @@ struct Gemini {
     stop: Option<Cow<'static, str>>,
     /// The last thing that happened is a refused call.
     refused: bool,
+    /// The model was asked something and has not answered.
+    unheard: bool,
 }
 
 impl Mapper for Gemini {
@@ -174,6 +176,7 @@ impl Gemini {
                 let stamp = self.stamp(value);
                 out.state(State::new("turn").with("phase", "start"), &stamp);
                 let text = value.text_of("content").unwrap_or_default();
+                self.unheard = !text.starts_with('/'); // commands are for the harness
                 out.whole(Kind::User, text, &stamp);
                 Outcome::Mapped
             }
@@ -183,6 +186,7 @@ impl Gemini {
                     return Outcome::Ignored("empty text");
                 };
                 self.refused = false;
+                self.unheard = false;
                 out.delta(Kind::Message, "text", text, &self.stamp(value));
                 Outcome::Mapped
             }
@@ -192,6 +196,7 @@ impl Gemini {
 
     fn thought(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
         let text = |key| value.get(key).and_then(|text| text.as_str());
+        self.unheard = false;
         match THOUGHT_KEYS.into_iter().find_map(text) {
             Some(text) => {
                 out.delta(Kind::Thought, "thought", text, &self.stamp(value));
@@ -207,6 +212,7 @@ impl Gemini {
         };
         out.commit(None);
         self.refused = false;
+        self.unheard = false;
         let stamp = self.stamp(value);
         let (name, input) = (value.text_of("tool_name"), value.get("parameters"));
         let call = Call {
@@ -286,6 +292,12 @@ impl Gemini {
                 ..Usage::run(&tokens)
             };
             out.usage(usage, &stamp);
+            // A hook stopped the run (0.61.0 and before do not say so): the model was not asked, or its answer not taken.
+            let models = stats.get("models").filter(Value::is_object);
+            let is_used = models.is_some_and(|models| !models.is_empty());
+            if self.unheard && count(stats.get("total_tokens")) == Some(0) && !is_used {
+                self.refused = true;
+            }
         }
         let failed = value.text_of("status").as_deref() == Some("error");
         let error = value.get("error").filter(Value::is_object);
