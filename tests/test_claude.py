@@ -330,6 +330,35 @@ def test_a_record_that_a_gateways_message_id_doubles_is_told_once() -> None:
     assert (run.texts, run.usage["calls"]["count"]) == (["One."], 1)
 
 
+def test_a_retry_takes_back_what_an_answer_that_broke_off_had_streamed() -> None:
+    # as 2.1.215 to 2.1.290 close it: no message_delta, no abandoned_blocks
+    start = [init(), api("message_start", message={"id": "msg_1", "model": "m-1", "usage": USAGE})]
+    block = api("content_block_start", index=0, content_block={"type": "text", "text": ""})
+    broken = [block, delta("This is "), delta("cut"), api("content_block_stop", index=0), api("message_stop")]
+    retry = on_stream("system", subtype="api_retry", attempt=1, max_retries=10, retry_delay_ms=5, error="unknown")
+    whole = said(text("Whole."), message_id="msg_2")
+    events = headrace.events(lines(*start, *broken, retry, whole, result("Whole.")))
+    taken_back = [event.get("extra", {}).get("retract", 0) for event in events]
+    assert sum(taken_back) == len("This is cut")
+    assert (events.run.texts, events.run.final_text) == (["Whole."], "Whole.")
+    # what had its record before the retry stays, and so does what a message said that was not cut
+    kept = headrace.reduce(lines(*start, *broken[:3], said(text("This is cut")), *broken[3:], retry, whole))
+    assert kept.texts == ["This is cut", "Whole."]
+    ended = [broken[0], broken[1], broken[3], api("message_delta", delta={}, usage=USAGE), broken[4]]
+    assert headrace.reduce(lines(*start, *ended, retry, whole)).texts == ["This is ", "Whole."]
+
+
+def test_a_prompt_that_a_hook_refused_is_denied_and_has_no_answer() -> None:
+    why = "UserPromptSubmit operation blocked by hook:\n[check]: no"
+    blocked = {"kind": "blocked_by_hook", "prompt_kept": False, "reason": "no"}
+    notice = on_stream("system", subtype="informational", content=why, prompt_submit_outcome=blocked)
+    run = headrace.reduce(lines(init(), notice, result(why, num_turns=0)))
+    assert (run.verdict.outcome, run.texts, run.final_text, run.errors) == ("denied", [], None, [])
+    later = [init(), said(text("Yes.")), result("Yes.")]
+    run = headrace.reduce(lines(init(), notice, result(why, num_turns=0), *later))
+    assert (run.verdict.outcome, run.texts) == ("completed", ["Yes."])
+
+
 def test_an_error_in_the_middle_is_told_though_old_versions_do_not_flag_it() -> None:
     broken = on_stream("result", subtype="error_during_execution", is_error=False, errors=["It broke."])
     run = headrace.reduce(lines(init(), said(text("So far.")), broken))

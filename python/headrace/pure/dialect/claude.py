@@ -285,6 +285,7 @@ class Mapper:
         self.interrupted = False  # a person stopped the turn
         self.asked: set[str] = set()  # calls that a person was asked about
         self.denied: set[str] = set()  # calls that were refused in this turn
+        self.blocked = False  # a hook refused the prompt
         self.prompt: str | None = None  # the last record of what a person said
         self.last: str | None = None  # the main agent's call whose result came last, and no text or call since
         self.total: dict[str, int] = {}  # the harness's own count of the run so far
@@ -380,15 +381,17 @@ class Mapper:
         since = count(abandoned.get("from_block_index"))
         if since is None:
             return "end of a message"
-        for block in message.blocks:
-            if block.index < since:
-                continue
+        self._void([block for block in message.blocks if block.index >= since], stamp)
+        return None
+
+    def _void(self, blocks: list[Block], stamp: Stamp) -> None:
+        """What these blocks said is taken back."""
+        for block in blocks:
             block.whole = True  # nothing more of it counts
             if block.kind in TEXTS:
                 self.out.drop(TEXTS[block.kind], block.index, stamp)
             elif block.call is not None and self.out.is_open(block.call):
                 self.out.update(block.call, stamp, status="failed", done=False)
-        return None
 
     # ------------------------------------------------------------ assistant records
 
@@ -568,7 +571,7 @@ class Mapper:
         reason = as_text(value.get("terminal_reason")) or as_text(value.get("subtype"))
         self.out.state("turn", stamp, phase="end", outcome=outcome, reason=reason)
         self.out.state("end", stamp, outcome=outcome, reason=reason)
-        self.running = self.interrupted = self.capped = False
+        self.running = self.interrupted = self.capped = self.blocked = False
         self.error = self.last = None
         self.asked.clear()
         self.denied.clear()
@@ -596,6 +599,8 @@ class Mapper:
             return "limit" if capped else "failed"
         if reason == "tool_deferred":
             return "incomplete"  # a call waits for someone's word
+        if self.blocked:
+            return "denied"
         if value.get("stop_reason") in ("max_tokens", "model_context_window_exceeded"):
             return "limit"
         for denial in as_list(value.get("permission_denials")):
@@ -654,6 +659,7 @@ class Mapper:
         if subtype in ("status", "compact_boundary"):
             return self._compaction(value, stamp)
         if subtype == "api_retry":
+            self._retried(value)
             self.out.state(
                 "retry",
                 stamp,
@@ -673,7 +679,20 @@ class Mapper:
             return self._denied(value, stamp)
         if subtype == "task_started":
             return self._alive(value.get("tool_use_id"), value)
+        if subtype == "informational":
+            _keep(self.told, as_text(value.get("content")) or "")  # the result repeats why a prompt was refused
+            if as_dict(value.get("prompt_submit_outcome")).get("kind") == "blocked_by_hook":
+                self.blocked = True
         return IGNORED_SYSTEM.get(subtype, UNKNOWN)
+
+    def _retried(self, value: dict[str, Any]) -> None:
+        """The answer that broke off begins anew: what of it has no record is taken back.
+
+        2.1.215 to 2.1.290 close such a message without `message_delta` and `abandoned_blocks`.
+        """
+        message = self.messages.get(None)
+        if message is not None and not (message.streaming or message.final):
+            self._void([block for block in message.blocks if not block.whole], self._stamp(value, message))
 
     def _compaction(self, value: dict[str, Any], stamp: Stamp) -> Outcome:
         if value["subtype"] == "compact_boundary":

@@ -447,6 +447,8 @@ struct Claude {
     asked: HashSet<String>,
     /// Calls that were refused in this turn.
     denied: HashSet<String>,
+    /// A hook refused the prompt.
+    blocked: bool,
     /// The last record of what a person said.
     prompt: Option<String>,
     /// The main agent's call whose result came last, and no text or call since.
@@ -978,6 +980,7 @@ impl Claude {
         self.running = false;
         self.interrupted = false;
         self.capped = false;
+        self.blocked = false;
         self.error = None;
         self.last = None;
         self.asked.clear();
@@ -1035,6 +1038,9 @@ impl Claude {
         }
         if reason.as_deref() == Some("tool_deferred") {
             return "incomplete"; // a call waits for someone's word
+        }
+        if self.blocked {
+            return "denied";
         }
         let stop = value.text_of("stop_reason");
         if let Some("max_tokens" | "model_context_window_exceeded") = stop.as_deref() {
@@ -1124,6 +1130,7 @@ impl Claude {
                 out.state(state, &stamp);
             }
             "api_retry" => {
+                self.retried(value, out);
                 let state = State::new("retry")
                     .with("phase", "start")
                     .with("attempt", count(value.get("attempt")))
@@ -1154,9 +1161,30 @@ impl Claude {
                 out.state(state, &stamp);
             }
             "task_started" => return alive(value.text_of("tool_use_id"), value, out),
+            "informational" => {
+                // the result repeats why a prompt was refused
+                keep(
+                    &mut self.told,
+                    &value.text_of("content").unwrap_or_default(),
+                );
+                let kind = value.path(&["prompt_submit_outcome", "kind"]);
+                self.blocked |= kind.is_some_and(|kind| kind.is_text("blocked_by_hook"));
+                return rule(IGNORED_SYSTEM, "informational");
+            }
             other => return rule(IGNORED_SYSTEM, other),
         }
         Outcome::Mapped
+    }
+
+    /// The answer that broke off begins anew: what of it has no record is taken back.
+    ///
+    /// 2.1.215 to 2.1.290 close such a message without `message_delta` and `abandoned_blocks`.
+    fn retried(&mut self, value: Value<'_>, out: &mut Emitter<'_>) {
+        if let Some(message) = self.main.as_deref_mut()
+            && !(message.streaming || message.is_final)
+        {
+            void(message, |block| !block.whole, stamp_of(value), out);
+        }
     }
 
     fn control(&mut self, value: Value<'_>, out: &mut Emitter<'_>) -> Outcome {
@@ -1401,11 +1429,26 @@ fn abandon(message: &mut Message, value: Value<'_>, out: &mut Emitter<'_>) -> Ou
     let Some(since) = count(value.path(&["abandoned_blocks", "from_block_index"])) else {
         return Outcome::Ignored("end of a message");
     };
-    for block in &mut message.blocks {
-        block.whole |= block.index >= since; // nothing more of it counts
+    let stamp = stamp_of(value);
+    void(message, |block| block.index >= since, stamp, out);
+    Outcome::Mapped
+}
+
+/// What these blocks of the message said is taken back.
+fn void(
+    message: &mut Message,
+    is_gone: impl Fn(&Streamed) -> bool,
+    stamp: Stamp<'_>,
+    out: &mut Emitter<'_>,
+) {
+    let gone: Vec<usize> = (0..message.blocks.len())
+        .filter(|&at| is_gone(&message.blocks[at]))
+        .collect();
+    for &at in &gone {
+        message.blocks[at].whole = true; // nothing more of it counts
     }
-    let stamp = message.stamp(value);
-    for block in message.blocks.iter().filter(|block| block.index >= since) {
+    let stamp = message.stamped(stamp);
+    for block in gone.iter().map(|&at| &message.blocks[at]) {
         if let Some(chunk) = chunk_of(&block.kind) {
             out.drop_block(chunk, block.index, &stamp);
         } else if let Some(id) = block.call.as_deref().filter(|id| out.is_open(id)) {
@@ -1416,7 +1459,6 @@ fn abandon(message: &mut Message, value: Value<'_>, out: &mut Emitter<'_>) -> Ou
             out.update(update, &stamp);
         }
     }
-    Outcome::Mapped
 }
 
 fn status(value: Value<'_>, stamp: &Stamp<'_>, out: &mut Emitter<'_>) -> Outcome {
