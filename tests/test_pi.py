@@ -37,6 +37,40 @@ def test_a_retry_that_is_called_off_leaves_its_error(engine: Any) -> None:
     assert run(engine, data)["errors"] == []  # the prompt after it was cancelled
 
 
+@pytest.mark.parametrize("retried", [False, True])
+@pytest.mark.parametrize(
+    ("settled", "answer", "outcome"),
+    [
+        ({}, {"command": "abort", "success": True}, "cancelled"),
+        ({}, {"command": "abort", "success": False}, "failed"),
+        ({}, {"command": "get_state", "success": True}, "failed"),
+        ({"aborted": False}, {"command": "abort", "success": True}, "failed"),
+    ],
+)
+def test_before_1_1_the_answer_to_an_abort_tells_of_it(
+    engine: Any, settled: dict[str, Any], answer: dict[str, Any], outcome: str, retried: bool
+) -> None:
+    """0.84 to 0.87 end an aborted prompt with an error, where a tool ran or a retry waited: only the answer right
+    behind its end tells it from a failure."""
+    message = {"role": "assistant", "content": [], "stopReason": "error", "errorMessage": "It was aborted"}
+    lines: list[dict[str, Any]] = [
+        {"type": "agent_start"},
+        {"type": "message_end", "message": message},
+        {"type": "agent_end", "messages": [], "willRetry": retried},
+    ]
+    if retried:
+        lines.append({"type": "auto_retry_start", "attempt": 1, "maxAttempts": 3, "delayMs": 50, "errorMessage": "529"})
+        lines.append({"type": "auto_retry_end", "success": False, "attempt": 1, "finalError": "Retry cancelled"})
+    lines.append({"type": "agent_settled", **settled})
+    lines.append({"type": "response", **answer})
+    got = run(engine, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    assert got["verdict"]["outcome"] == outcome
+    assert len(got["errors"]) == (0 if retried and outcome == "cancelled" else 1)
+    lines.insert(-1, {"type": "thinking_level_changed", "level": "low"})  # the prompt had ended by itself
+    got = run(engine, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    assert got["verdict"]["outcome"] == "failed"
+
+
 def test_messages_without_a_start_are_messages_of_their_own(engine: Any) -> None:
     """Usage counts once for each message, whether or not its start was printed."""
     lines = [{"type": "agent_start"}]

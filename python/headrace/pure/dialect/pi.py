@@ -129,6 +129,8 @@ class Mapper:
         self.failure: Failure | None = None  # a failed message that may still be retried
         self.retried: Failure | None = None  # the one that is being retried
         self.called_off: Failure | None = None  # one whose retry was cancelled: an error if nothing follows
+        #: the last record said that a prompt failed, and not whether it was aborted (before 1.1)
+        self.maybe_aborted = False
         self.running = False
         self.open = False  # a turn is open: work goes on, or a retry waits
         self.settles = False  # of a version that prints agent_settled: an agent_end is not the last word
@@ -141,6 +143,7 @@ class Mapper:
         kind = value.get("type")
         if kind == "message_update":
             return self._update(value)
+        maybe_aborted, self.maybe_aborted = self.maybe_aborted, False
         if kind in ("message_start", "message_end") and isinstance(value.get("message"), dict):
             return self._message(kind, value["message"])
         if isinstance(kind, str) and kind.startswith("tool_execution_"):
@@ -171,6 +174,13 @@ class Mapper:
             self.out.state("end", Stamp(), outcome=outcome, reason="aborted" if cancelled else self.stop)
             self.running = self.open = False
             self.settles = True
+            self.maybe_aborted = "aborted" not in value and self.stop == "error"
+            return None
+        if kind == "response" and maybe_aborted and value.get("command") == "abort" and value.get("success") is True:
+            # it is answered as soon as what it stopped has ended
+            self.answered = True
+            self.called_off = None
+            self.out.state("end", Stamp(), outcome="cancelled", reason="aborted")
             return None
         if isinstance(kind, str) and "compaction" in kind:
             return self._compaction(kind, value)
@@ -247,6 +257,7 @@ class Mapper:
         if self.streaming:
             return
         self.streaming = True
+        self.maybe_aborted = False
         self.retried = None
         self._settle_failure()
         self.out.commit(None)

@@ -198,6 +198,8 @@ struct Pi {
     retried: Option<Failure>,
     /// One whose retry was cancelled: an error if nothing follows.
     called_off: Option<Failure>,
+    /// The last record said that a prompt failed, and not whether it was aborted (before 1.1).
+    maybe_aborted: bool,
     running: bool,
     /// A turn is open: work goes on, or a retry waits.
     open: bool,
@@ -231,6 +233,7 @@ impl Mapper for Pi {
         if record.kind.is_some_and(|kind| kind.eq("message_update")) {
             return self.update(record, out);
         }
+        let maybe_aborted = std::mem::take(&mut self.maybe_aborted);
         let Some(kind) = record.kind() else {
             return Outcome::Unknown;
         };
@@ -260,7 +263,8 @@ impl Mapper for Pi {
             ("agent_end", _) => self.agent_end(value, out),
             ("agent_settled", _) => {
                 self.settle_failure(out);
-                let cancelled = is_true(value.get("aborted"));
+                let aborted = value.get("aborted");
+                let cancelled = is_true(aborted);
                 let called_off = self.retried.take().or(self.called_off.take());
                 self.called_off = called_off.filter(|_| !cancelled);
                 let state = State::new("end");
@@ -273,6 +277,15 @@ impl Mapper for Pi {
                 };
                 out.state(state, &Stamp::default());
                 (self.running, self.open, self.settles) = (false, false, true);
+                self.maybe_aborted = aborted.is_none() && self.stop.as_deref() == Some("error");
+                Outcome::Mapped
+            }
+            ("response", _) if maybe_aborted && is_abort(value) => {
+                // it is answered as soon as what it stopped has ended
+                self.answered = true;
+                self.called_off = None;
+                let state = State::new("end").with("outcome", "cancelled");
+                out.state(state.with("reason", "aborted"), &Stamp::default());
                 Outcome::Mapped
             }
             (kind, _) if kind.starts_with("tool_execution_") => self.execution(kind, value, out),
@@ -313,6 +326,12 @@ impl Mapper for Pi {
             Ending::new("completed", None, why)
         })
     }
+}
+
+/// True for the answer to the rpc command that stops the agent.
+fn is_abort(response: Value<'_>) -> bool {
+    let command = response.get("command");
+    command.is_some_and(|command| command.is_text("abort")) && is_true(response.get("success"))
 }
 
 /// The blocks of one kind by the authority. Streamed ones that it lacks go, and those that come after one that was not
@@ -431,6 +450,7 @@ impl Pi {
             return;
         }
         self.streaming = true;
+        self.maybe_aborted = false;
         self.retried = None;
         self.settle_failure(out);
         out.commit(None);
