@@ -58,6 +58,19 @@ def test_an_id_that_a_message_uses_twice_names_two_calls() -> None:
     assert [(c["input"]["command"], c["ok"]) for c in run.tool_calls] == [("a", True), ("b", False)]
 
 
+def test_a_command_that_failed_is_told_without_the_word_in_old_versions() -> None:
+    told = {
+        "<system>Command failed with exit code: 3.</system>": False,
+        "<system>Command killed by timeout (60s)</system>": False,
+        "<system>Command executed successfully.</system>": True,
+        "Command failed with exit code: 3.": True,  # says the command
+    }
+    calls = [call(f"c{number}") for number in range(len(told))]
+    results = [tool(f"c{number}", words) for number, words in enumerate(told)]
+    run = headrace.reduce(lines(assistant("Go.", *calls), *results, assistant("Done.")))
+    assert [c["ok"] for c in run.tool_calls] == list(told.values())
+
+
 def test_calls_without_ids_have_their_results_in_order() -> None:
     nameless = [{key: value for key, value in call("").items() if key != "id"}, call("")]
     results = {"role": "tool", "content": "A"}, tool("", "<system>ERROR: B</system>")

@@ -38,7 +38,8 @@ ENDINGS = (
 #: stderr's last line, which may be on the same pipe
 RESUME_HINT = "To resume this session: "
 TODO_TOOLS = ("SetTodoList", "TodoList")
-FAILED = "<system>ERROR"
+#: how a failed result begins; the last two up to 0.70, which says nothing else of a failed command
+FAILED = ("<system>ERROR", "<system>Command failed with exit code: ", "<system>Command killed by timeout (")
 
 _NOTICE = frozenset({"id", "category", "type", "source_kind", "source_id", "title"})
 _FOREIGN = frozenset(

@@ -47,7 +47,12 @@ const ENDINGS: &[(&str, &str)] = &[
 /// stderr's last line, which may be on the same pipe.
 const RESUME_HINT: &str = "To resume this session: ";
 const TODO_TOOLS: [&str; 2] = ["SetTodoList", "TodoList"];
-const FAILED: &str = "<system>ERROR";
+/// How a failed result begins; the last two up to 0.70, which says nothing else of a failed command.
+const FAILED: [&str; 3] = [
+    "<system>ERROR",
+    "<system>Command failed with exit code: ",
+    "<system>Command killed by timeout (",
+];
 
 const NOTICE: &[&str] = &[
     "id",
@@ -433,7 +438,8 @@ pub(super) fn tool_message(
         return Outcome::Ignored("result without an id");
     };
     let content = message.get("content");
-    let status = match lead(content).starts_with(FAILED) {
+    let lead = lead(content);
+    let status = match FAILED.iter().any(|begin| lead.starts_with(begin)) {
         _ if !flagged => None,
         true => Some("failed"),
         false => Some("completed"),
