@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -65,10 +66,10 @@ def startup() -> Iterator[str]:
     def milliseconds(code: str, rounds: int = 25) -> float:
         times = []
         for _ in range(rounds):
-            before = os.times()
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([sys.executable, "-c", code], check=True, env=environment)
-            after = os.times()
-            spent = after.children_user + after.children_system - before.children_user - before.children_system
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             times.append(spent * 1e3)
         return statistics.median(times)
 
