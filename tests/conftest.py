@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,10 @@ from headrace.pure.record import Intake
 
 settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 settings.load_profile("headrace")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # as where a shell has started the tests in the background: their children would not hear of Ctrl-C either
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = next((up / "shared" for up in Path(__file__).parents if (up / "shared" / "cases").is_dir()), Path("shared"))
 """Test material that lies beside the project and is never copied into it."""
