@@ -199,7 +199,7 @@ class Mapper:
                 stamp,
                 models=_models(stats.get("models"), None, ("input_tokens", "output_tokens", "cached")),
             )
-            # A hook stopped the run (0.61.0 and before do not say so): the model was not asked, or its answer not taken.
+            # A hook stopped the run, which 0.61.0 does not say: the model was not asked, or its answer not taken.
             models = stats.get("models")
             is_used = isinstance(models, dict) and bool(models)
             if self.unheard and count(stats.get("total_tokens")) == 0 and not is_used:

@@ -292,7 +292,7 @@ impl Gemini {
                 ..Usage::run(&tokens)
             };
             out.usage(usage, &stamp);
-            // A hook stopped the run (0.61.0 and before do not say so): the model was not asked, or its answer not taken.
+            // A hook stopped the run, which 0.61.0 does not say: the model was not asked, or its answer not taken.
             let models = stats.get("models").filter(Value::is_object);
             let is_used = models.is_some_and(|models| !models.is_empty());
             if self.unheard && count(stats.get("total_tokens")) == Some(0) && !is_used {
