@@ -82,7 +82,7 @@ class _File:
                 dumps(call["raw_output"]) for call in run["tool_calls"] if call["kind"] == "think"
             )
         told = {key: run[key] for key in _OUTLINE}
-        self.outline = dumps([told, self.models, [_facts(row) for row in ledger]])
+        self.outline = blake2b(dumps([told, self.models, [_facts(row) for row in ledger]])).digest()
         self.digest: bytes | None = None  # of all it says: found out if another file has the same outline
 
     def _entry(self, kind: str, counters: Entry, row: Entry) -> Entry:
@@ -192,9 +192,10 @@ def _told(path: Path, engine: Any, line: int, whole: bool) -> _File | None:
         return None
     if run["dialect"].startswith(_WITH_AGENTS):
         run["tool_calls"] = engine.run_part("tool_calls")
-    file = _File(str(path), run, engine.ledger(), engine.printed_models(), line, engine.last_call_time())
+    ledger = engine.ledger()
+    file = _File(str(path), run, ledger, engine.printed_models(), line, engine.last_call_time())
     if whole:
-        file.digest = _digest(engine.run(), engine.ledger())
+        file.digest = _digest(engine.run(), ledger)
     return file
 
 
